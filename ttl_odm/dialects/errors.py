@@ -170,7 +170,7 @@ def _is_of_pg8000s_network(error: BaseException | None) -> bool:
 
 
 def _is_of_asyncpgs_hosts(error: BaseException | None) -> bool:
-    """Return whether no host of a URL was what its `target_session_attrs` asks for, as in a failover.
+    """Return whether no host of a URL meets its `target_session_attrs`, as during a failover.
 
     asyncpg's error is then the cause of one of SQLAlchemy's adapter.
     """

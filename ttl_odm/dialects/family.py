@@ -1,10 +1,10 @@
 """`Family`: all that a family of databases brings, as SQL texts and numbers.
 
-Where one adapter and the next write the same SQL, they take it from here, so that what one of them
-makes the other one can use: the same names, the same indexes, the same instants.
+Adapters take the SQL that they have in common from here, so that each can use what another has
+made: the same names, the same indexes, the same instants.
 
-Names of tables and columns come into these texts quoted, as the ORM's dialect quotes them. No text
-has its percent signs doubled; who hands it to a driver that formats it doubles them.
+Callers quote the names of tables and columns that they pass, by their ORM's dialect. No text has
+its percent signs doubled; an adapter whose driver formats statements doubles them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 MAX_NAME: Final = 60
-"""Characters in an identifier: PostgreSQL has 63, MariaDB 64."""
+"""The most characters in a name of ours: PostgreSQL allows 63, MariaDB 64."""
 
 _DAY: Final = (
     "[0-9][0-9][0-9][0-9]-"
@@ -37,20 +37,27 @@ ISO_PATTERN: Final = (
     f"^({_DAY}|{_LEAP_DAY})[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
     f"([.][0-9]{'[0-9]?' * 8})?(Z|[+]00:00)?"
 )
-"""A Gregorian date, a time, perhaps a fraction, perhaps UTC; for regular expressions, without its
-end, and without braces, which templates take for theirs."""
+"""A regular expression of a Gregorian date, a time, an optional fraction and an optional UTC.
+
+It doesn't match the end of the text, and has no braces, which templates would take for their own.
+"""
 
 
 @dataclass(frozen=True)
 class ErrorCodes:
-    """What a driver calls the errors that the sweeper deals with: SQLSTATEs, or MySQL's numbers.
+    """A driver's codes of the errors that the sweeper handles: SQLSTATEs, or MySQL's numbers.
 
-    ``locked``: somebody else holds a row, or the table; ``passing``: trying again may help;
-    ``away``: the server was lost, or can't be reached; ``read_only``: it takes no writes, as a
-    standby; ``missing_table``: there is none, or may be;
-    ``restricted``: a foreign key keeps a row; ``refused``: something else in a row does; ``taken``:
-    another row has a key; ``denied``: the user may not do that; ``forbidden``: a function or a
-    setting is not for this user.
+    Attributes:
+        locked: Another transaction holds a row, or the table.
+        passing: Trying again may help.
+        away: The server was lost, or can't be reached.
+        read_only: The server takes no writes, such as a standby.
+        missing_table: There is no such table, or may be none.
+        restricted: A foreign key keeps a row.
+        refused: Something else in a row keeps it.
+        taken: Another row has a key.
+        denied: The user lacks a privilege on a table or a column.
+        forbidden: A function or a setting is for users with more privileges.
     """
 
     locked: frozenset[str | int] = frozenset()
@@ -66,53 +73,53 @@ class ErrorCodes:
 
 
 def seconds_between(span: Any, per_second: int | None) -> float:
-    """The seconds of a difference between two instants, as a database has it."""
+    """Return the seconds of a difference between two instants, as the database returns it."""
     if isinstance(span, timedelta):
         return span.total_seconds()
     return float(span / (per_second or 1))
 
 
 class Family(ABC):
-    """How one family of databases tells and stores time, and what else is its own.
+    """How one family of databases tells and stores time, and in what else it differs.
 
     ``_ts`` is an instant of this database: a timestamp, or an integer since 1970.
 
     Attributes:
-        names: What ORMs call these databases; the first one is the family's.
-        at_read: The database's clock for reads, as the database has it; `now` is that in the unit
-            of ``_ts``.
-        at_write: The same for stamps and for the predicates of UPDATE and DELETE; `now_at_write`
-            and `stamp` (a fresh ``_ts``) are that in the unit of ``_ts``.
+        names: ORMs' names of these databases; the first one is the family's.
+        at_read: The database's clock for reads, in its own type; `now` is in the unit of ``_ts``.
+        at_write: The clock for stamps and for the predicates of UPDATE and DELETE; `now_at_write`
+            and `stamp` (a fresh ``_ts``) are in the unit of ``_ts``.
         per_second: Units of ``_ts`` in a second; None where ``_ts`` is a timestamp.
         earliest: The first instant that a datetime can be in every time zone, in the unit of
             ``_ts``.
-        latest: The first one that it can't.
-        inherited_end: What the index over the inheriting rows orders by, with places for `{stamp}`
-            and for `{table}`, what stands before the stamp's name, up to its dot.
-        own_end: The end of a row's own ttl, spelled as its index has it; with one for `{ttl}`, too.
-        ddl_settings: Settings of a session that migrates. They are for what takes long and stalls
-            nobody; what stalls has a limit of its own: see `bounded`.
-        second: One second, to be multiplied and added to ``_ts``.
+        latest: The first instant after `earliest` that a datetime can't be.
+        inherited_end: The expression of the index over the inheriting rows, with places for
+            `{stamp}` and for `{table}`, the qualifier of the stamp's name with its dot.
+        own_end: The end of a row's own ttl, exactly as in its index; with a place for `{ttl}`, too.
+        ddl_settings: Settings of a session that migrates. They are for statements that take long
+            and stall no other session; those that stall others have a limit of their own: see
+            `bounded`.
+        second: One second, to multiply and to add to ``_ts``.
         isolation: The isolation level of the sweeper's transactions; None leaves it as it is.
-        locks_rows: Whether a SELECT may lock rows, and skip those that somebody holds.
-        compares_rows: Whether ``(a, b) > (1, 2)`` is found by an index.
+        locks_rows: Whether a SELECT may lock rows, and skip rows that others have locked.
+        compares_rows: Whether ``(a, b) > (1, 2)`` uses an index.
         indexes_parts: Whether the contract's columns get the sweeper's two indexes.
         is_inspected: Whether SQLAlchemy's inspector finds foreign keys, indexes and columns there.
-        hides_writes: Whether a session may keep what it writes from replicas: see `replication`.
-        tries_inserts: Whether an INSERT may be sent first, and the keys that it takes be freed only
-            where one of them was taken: see `on_conflict`.
-        fails_alone: Whether a statement that fails is undone by itself, and its transaction goes
-            on.
-        on_conflict: What stands behind the VALUES of such an INSERT, so that a taken key ends no
+        hides_writes: Whether a session may keep its writes from replicas: see `replication`.
+        tries_inserts: Whether an INSERT may be sent first, and the keys of expired rows be freed
+            only if one of them was taken: see `on_conflict`.
+        fails_alone: Whether a statement that fails is undone by itself, and its transaction
+            continues.
+        on_conflict: The clause after the VALUES of such an INSERT, so that a taken key ends no
             transaction, and the row that has it is locked as a DELETE would lock it. The statement
-            inserts fewer rows than it brings, or fails by `ErrorCodes.taken` where it
-            `fails_alone`. With places for `{column}`, one that is never NULL. None: the INSERT as
-            it is does so.
-        short_float: A regular expression for the types, as DDL has them, of floats of 4 bytes.
-        server: The question which server answers: its address, as text, and whether it takes
+            then inserts fewer rows than it has, or fails by `ErrorCodes.taken` where it
+            `fails_alone`. It has places for `{column}`, a column that is never NULL. None if the
+            INSERT needs no clause for that.
+        short_float: A regular expression of the types, in DDL, of floats of 4 bytes.
+        server: The query for the server that answers: its address, as text, and whether it takes
             writes, as a boolean or a number. None: there are no servers.
-        driver: The top-level module of the driver's errors, for a family that knows these better
-            than `ttl_odm.dialects.errors`; `code_of` is asked for their codes then.
+        driver: The top-level module of the driver's errors, for a family whose `errors` and
+            `code_of` classify them instead of `ttl_odm.dialects.errors`.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -141,7 +148,7 @@ class Family(ABC):
     driver: ClassVar[str | None] = None
 
     def __init__(self) -> None:
-        """Put the texts together that each statement needs."""
+        """Build the texts that every statement needs."""
         self.family = self.names[0]
         self.now = self.instant(self.at_read)
         self.now_at_write = self.stamp = self.instant(self.at_write)
@@ -151,32 +158,38 @@ class Family(ABC):
     # --- the clock -----------------------------------------------------------------------------
 
     def present(self, *, writing: bool) -> str:
-        """The database's clock, for texts that are made anew for each statement."""
+        """Return the database's clock, for texts that are built for each statement."""
         return self.at_write if writing else self.at_read
 
     def instant(self, moment: str) -> str:
-        """What the database's own functions take for an instant, in the unit of ``_ts``."""
+        """Convert an instant from the database's own type to the unit of ``_ts``."""
         return moment if self.per_second is None else self.epoch(moment, self.per_second)
 
     @abstractmethod
     def epoch(self, moment: str, per_second: int) -> str:
-        """The same as an integer since 1970 of so many units in a second."""
+        """Convert an instant from the database's own type to an integer since 1970.
+
+        `per_second` is the number of its units in a second.
+        """
 
     def date(self, moment: str) -> str:
-        """The same for a column of dates, in UTC."""
+        """Convert an instant from the database's own type to a date and time in UTC."""
         return moment
 
     @abstractmethod
     def date_ago(self, moment: str, seconds: str) -> str:
-        """So many seconds before, for a column of dates."""
+        """Return the date and time in UTC some seconds before an instant of the database's type."""
 
     @abstractmethod
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """The whole seconds until an instant in the unit of ``_ts``, rounded up: 1 to `MAX_TTL`."""
+        """Return the whole seconds until an instant in the unit of ``_ts``: 1 to `MAX_TTL`.
+
+        They are rounded up.
+        """
 
     @abstractmethod
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
-        """The instant that a column of dates and times holds, in the unit of ``_ts``.
+        """Return the instant in a column of dates and times, in the unit of ``_ts``.
 
         Naive values are read as UTC. NULL where there is no instant: NULL itself, PostgreSQL's
         infinity, MariaDB's zero dates, and text that SQLite can't read as a date. A zoned column
@@ -184,27 +197,27 @@ class Family(ABC):
         """
 
     def part_end(self, stamp: str, *ttl: str) -> str:
-        """What the index over inheriting rows orders by; given a ttl, that over the others.
+        """Return the expression of the index over inheriting rows; with a ttl, of the other one.
 
-        It is word for word what the index has, of columns that stand behind their table's name.
+        It is word for word that of the index. The columns are qualified by their table.
         """
         template = self.own_end if ttl else self.inherited_end
         return template.format(stamp=stamp, ttl="".join(ttl), table=stamp[: stamp.rfind(".") + 1])
 
     def bookmark(self, place: str) -> str:
-        """An instant by which rows are ordered, as every driver can read it."""
+        """Convert an instant by which rows are ordered to a type that every driver reads."""
         return place
 
     def of_bookmark(self, value: str) -> str:
-        """That instant in the unit of ``_ts``, to compare with."""
+        """Convert the value of a `bookmark` back to the unit of ``_ts``, to compare with."""
         return value
 
     def is_null(self, column: str) -> str:
-        """Whether a column holds NULL."""
+        """Return the condition that a column is NULL."""
         return f"{column} IS NULL"
 
     def is_date(self, column: str) -> str | None:  # noqa: ARG002 (see the families that need one)
-        """Whether a column of naive dates and times holds one, NULL of NULL.
+        """Return the condition that a column of naive dates and times holds one; NULL for NULL.
 
         None where it can hold nothing else.
         """
@@ -212,108 +225,108 @@ class Family(ABC):
 
     @abstractmethod
     def is_iso(self, column: str) -> str:
-        """Whether a column of strings holds a date and time of day, in ISO 8601 and UTC."""
+        """Return the condition that a string is a date and time of day, in ISO 8601 and UTC."""
 
     def ttl_check(self, column: str) -> str:
-        """The condition that every ttl of a row's own meets, whoever writes it."""
+        """Return the condition of the CHECK on a row's own ttl."""
         return f"{column} IS NULL OR {column} = -1 OR {column} > 0"
 
     def counting_ttl(self, own: str, *, is_checked: bool) -> str | None:
-        """What an own ttl over 0 has to be to count; None where any does.
+        """Return the condition that a row's own ttl over 0 counts; None where each counts.
 
-        Where no CHECK of ours is at the column, it may hold what no sum of instants can take.
+        A column without our CHECK may hold a number that is too large to add to an instant.
         """
         return None if is_checked else f"{own} <= {MAX_TTL}"
 
     def least(self, one: str, other: str) -> str:
-        """The lower of two values."""
+        """Return the lower of two values."""
         return f"LEAST({one}, {other})"
 
     def instant_literal(self, instant: datetime) -> str:
-        """An aware datetime as ``_ts`` has it."""
+        """Return the literal of an aware datetime, in the unit of ``_ts``."""
         return str(self.to_storage(instant))
 
     def as_date(self, instant: str) -> str:
-        """An instant in the unit of ``_ts`` as a date and time, in UTC where it has no zone."""
+        """Convert an instant in the unit of ``_ts`` to a date and time; in UTC if without zone."""
         return instant
 
     def code_of(self, error: BaseException) -> str | int | None:
-        """What `errors` calls an error of this family's `driver`: the name of its class."""
+        """Return the code in `errors` for an error of this family's `driver`: its class's name."""
         return type(error).__name__
 
     def to_storage(self, instant: datetime) -> Any:
-        """What the driver stores for an aware datetime in a column of instants."""
+        """Convert an aware datetime to the driver's value for a column of instants."""
         return (instant - EPOCH) // self._unit
 
     def from_storage(self, value: Any) -> datetime:
-        """The aware datetime, in UTC, of what the driver reads from one."""
+        """Convert the driver's value of a column of instants to an aware datetime in UTC."""
         since: timedelta = value * self._unit
         return EPOCH + since
 
     def reader(self) -> Callable[[Any], datetime | None]:
-        """`from_storage`, also of NULL, in one call: it is done for each row."""
+        """Return `from_storage` as one function, which also takes NULL; it runs for each row."""
         unit = self._unit
         return lambda value: None if value is None else EPOCH + value * unit
 
     def takes_tried_inserts(self, schema: str | None, table: str) -> str:  # noqa: ARG002
-        """The query for whether a table lets INSERTs be tried, see `tries_inserts`: one value.
+        """Return the query, of one value, whether a table lets INSERTs be tried: `tries_inserts`.
 
-        Something in the database that no ORM knows of may keep it from that.
+        Something in the database that no ORM knows may prevent it.
         """
         return f"SELECT {int(self.tries_inserts)}"
 
     def indexes_query(self, schema: str | None, table: str) -> str | None:  # noqa: ARG002
-        """The query for the indexes of a table; see `ttl_odm.dialects.indexes`.
-
-        None where there is none for such a database.
-        """
+        """Return the query for the indexes of a table, see `ttl_odm.dialects.indexes`; or None."""
         return None
 
     def column_types_query(self, schema: str | None, table: str) -> str | None:  # noqa: ARG002
-        """The query for the columns of a table, and their types; see `stored_form`.
+        """Return the query for the columns of a table, and their types; see `stored_form`.
 
-        None where a comparison makes the same of a value as a column that stores it.
+        None where a comparison converts a value as storing it does.
         """
         return None
 
     def stored_form(self, column_type: str) -> str | None:  # noqa: ARG002
-        """A template of what a column keeps of a value, `{0}`; None where that is the value itself.
+        """Return a template of what a column stores for a value, `{0}`; None for the value itself.
 
-        It rounds, pads and cuts as an INSERT does. An index on the column answers the comparison.
+        It rounds, pads and cuts as an INSERT does. A comparison with it uses the column's index.
         """
         return None
 
     def can_lead(self, length: int | None) -> bool:  # noqa: ARG002 (see MySQL)
-        """Whether an index may begin with texts of so many characters; None for any number."""
+        """Return whether an index may begin with texts of up to `length` characters.
+
+        None stands for texts of any length.
+        """
         return True
 
     def literal_text(self, value: str) -> str:
-        """A text as SQL has it, whatever the settings of the session."""
+        """Return the literal of a text, which doesn't depend on the settings of the session."""
         return as_value(value)
 
     # --- DDL on tables that are in use ---------------------------------------------------------
 
     def setting(self, name: str) -> str:
-        """The query for a setting of the session."""
+        """Return the query for a setting of the session."""
         return f"SELECT @@{name}"
 
     def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002 (a database may know no such limit)
-        """Statements that lock everybody out, giving up when they waited this long for it."""
+        """Return statements that lock others out, such that they give up after so many seconds."""
         return list(statements)
 
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:  # noqa: ARG002
-        """The same for a script, which has to try again by itself."""
+        """Return such statements for a script, which has to try again by itself."""
         return list(statements)
 
 
 def as_value(name: str) -> str:
-    """A name as SQL's literal of it."""
+    """Return a name as SQL's literal of a text."""
     doubled = name.replace("'", "''")
     return f"'{doubled}'"
 
 
 def index_name(table: str, suffix: str) -> str:
-    """A name that is the same everywhere and short enough for every database."""
+    """Return the name of an index, the same everywhere and short enough for every database."""
     name = f"ix_{table}_{suffix}"
     if len(name) <= MAX_NAME:
         return name
@@ -322,6 +335,6 @@ def index_name(table: str, suffix: str) -> str:
 
 
 def derived_name(name: str, suffix: str) -> str:
-    """A name that is made of another one, and short enough for every database."""
+    """Return a name derived from another one, short enough for every database."""
     derived = f"{name}_{suffix}"
     return derived if len(derived) <= MAX_NAME else index_name(name, suffix).removeprefix("ix_")

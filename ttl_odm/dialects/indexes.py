@@ -1,11 +1,11 @@
-"""The indexes that a table has by a database's catalogue, and which of them lead to expired rows.
+"""The indexes of a table in a database's catalogue, and which of them lead to expired rows.
 
-The database is asked, not the declarations: a table of somebody else's may have an index that no
-model knows of, and one that a model declares may be missing, or half built. Each kind of rows that
-can expire needs one that is ordered by the end of their lives, `IndexNeed`.
+The catalogue is decisive, not the declarations: a table that we didn't create may have an index
+that no model declares, and a declared one may be missing, or half built. Each kind of rows that can
+expire needs an index ordered by the end of their lives, `IndexNeed`. Whether a planner uses it is
+the planner's decision.
 
-This is what a catalogue knows. Whether a planner takes the index is its own decision. Who asks runs
-`Family.indexes_query`, and gives each row to `stored_index`.
+Callers run `Family.indexes_query`, and pass each row to `stored_index`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class StoredIndex(NamedTuple):
 
     Attributes:
         name: Its name.
-        first: The column that it begins with; None where that is an expression, or a column's
-            first few characters.
-        rows: The condition of the rows that it holds; empty for all of them.
+        first: The column that it begins with; None for an expression, or for a column's first few
+            characters.
+        rows: The condition of the rows in it; empty for all rows.
         is_valid: Whether it is complete, and planners see it.
         is_ordered: Whether it can be read in ascending order, NULLs where the database has them:
             no hash, no BRIN, no other collation.
-        definition: The statement that makes it; empty where the database has none.
-        second: The next column, as `first`; None where there is none.
-        collation: By which it takes some values of its first column for the same, as Acme for acme;
-            None where it tells all apart.
+        definition: The statement that creates it; empty where the database has none.
+        second: The next column, like `first`; None where there is none.
+        collation: The collation by which some values of its first column are equal, such as Acme
+            and acme; None if no two are.
     """
 
     name: str
@@ -46,22 +46,22 @@ class StoredIndex(NamedTuple):
     collation: str | None = None
 
     def leads_to(self, need: IndexNeed) -> bool:
-        """Whether a sweep can go by it."""
+        """Return whether a sweep can find its rows by it."""
         return self.is_valid and self.is_ordered and self.is_over(need)
 
     def narrows(self, need: IndexNeed) -> bool:
-        """Whether it tells which stretches of the table may hold expired rows: a BRIN does."""
+        """Return whether it is a BRIN, which tells where in the table expired rows may be."""
         is_summary = self.is_valid and " USING brin (" in self.definition
         return is_summary and need.ttl is None and self.is_over(need)
 
     def is_over(self, need: IndexNeed) -> bool:
-        """Whether it is over the right rows, in the right order."""
+        """Return whether it has the right rows in the right order."""
         rows, stamp = _bare(self.rows), _bare(need.column)
         if need.scope is not None:
             is_led = (self.first, self.second) == (need.scope, need.column)
             return is_led and rows in ("", "" if need.ttl is None else f"{_bare(need.ttl)}isnull")
         if need.ttl is None:
-            # A comparison with the column holds for no NULL, so these need not be in it.
+            # No NULL meets a comparison with the column, so the index needs none of them.
             return self.first == need.column and rows in (
                 "",
                 f"{stamp}isnotnull",
@@ -74,11 +74,11 @@ class StoredIndex(NamedTuple):
 
 
 class IndexNeed(NamedTuple):
-    """What an index has to be for a part of a table's rows.
+    """The index that a sweep needs for a part of a table's rows.
 
-    It is over the column itself where `ttl` is None; else it is one of the contract's two partial
-    ones, over the rows that inherit the default, or over those with a ttl of their own. A column
-    leads it whose values have stored defaults of their own: `scope`.
+    If `ttl` is None, it is over the column itself. Otherwise it is one of the contract's two
+    partial indexes, over the rows that inherit the default, or over the rows with a ttl of their
+    own. If the values of a column, `scope`, have stored defaults, that column leads it.
     """
 
     part: Part
@@ -88,40 +88,52 @@ class IndexNeed(NamedTuple):
 
     @property
     def least(self) -> IndexNeed:
-        """What a sweep can do with: by the shortest default of all scopes."""
+        """The index that is enough for a sweep by the shortest default of all scopes."""
         return self._replace(scope=None)
 
     @property
     def is_partial(self) -> bool:
-        """Whether it is one of the contract's two."""
+        """Whether it is one of the contract's two partial indexes."""
         return self.ttl is not None or self.column in (INHERITED_END, OWN_END)
 
 
 def stored_index(row: Mapping[str, Any]) -> StoredIndex:
-    """What a row of `Family.indexes_query` says; its names in lower case."""
+    """Return the index of a row of `Family.indexes_query`, whose names are in lower case."""
     if "sub_part" in row:
         return _of_mysql(row)
     rows, definition = row["rows_held"], row["definition"]
     if row.get("is_partial"):  # SQLite, which has the statement only
         rows = definition[definition.lower().rfind("where") + 5 :]
-    is_valid, is_ordered = bool(row["is_valid"]), bool(row["is_ordered"])
-    found = (row["name"], row["first"], rows, is_valid, is_ordered, definition)
-    return StoredIndex(*found, row["second"], row.get("first_collation"))
+    return StoredIndex(
+        row["name"],
+        row["first"],
+        rows,
+        is_valid=bool(row["is_valid"]),
+        is_ordered=bool(row["is_ordered"]),
+        definition=definition,
+        second=row["second"],
+        collation=row.get("first_collation"),
+    )
 
 
 def _of_mysql(row: Mapping[str, Any]) -> StoredIndex:
-    # MariaDB ignores an index, MySQL makes it invisible.
-    is_hidden = row.get("ignored") == "YES" or row.get("is_visible") == "NO"
-    whole = row["column_name"] if row["sub_part"] is None else None
-    is_tree = row["index_type"] == "BTREE"
     collation = row["first_collation"]
     is_exact = collation is None or collation.endswith("_bin")
-    found = (row["index_name"], whole, "", not is_hidden, is_tree, "")
-    return StoredIndex(*found, row["second"], None if is_exact else collation)
+    return StoredIndex(
+        row["index_name"],
+        row["column_name"] if row["sub_part"] is None else None,
+        rows="",
+        # An index can be ignored on MariaDB, and invisible on MySQL.
+        is_valid=row.get("ignored") != "YES" and row.get("is_visible") != "NO",
+        is_ordered=row["index_type"] == "BTREE",
+        definition="",
+        second=row["second"],
+        collation=None if is_exact else collation,
+    )
 
 
 def _bare(sql: str) -> str:
-    """A condition, or a definition, without what each database spells in its own way."""
+    """Return a condition or a definition without marks that databases write differently."""
     return sql.lower().translate(_MARKS)
 
 

@@ -22,34 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONGEST_LEAD: Final = 255
-"""Characters of a text that an index may begin with, and still have room for an instant."""
+"""The most characters of a text at the beginning of an index, which leave room for an instant."""
 
 LONGEST_NAME: Final = 64
-"""Characters of an identifier."""
+"""The most characters of an identifier."""
 
 INHERITED_END: Final = "_ttl_inh"
 OWN_END: Final = "_ttl_own"
-"""The virtual columns that stand for the ends of the two indexes."""
+"""The virtual columns of the two indexes, which hold the ends of rows."""
 
 SHORT_WAITS: Final = {"lock_wait_timeout": 1, "innodb_lock_wait_timeout": 1}
-"""Seconds, of which one is the least there is: for a locked table, which without it is waited for
-for a day or a year, and for a locked row. Both are settings of a session."""
+"""Settings of a session: the seconds to wait for a locked table (without it a day, or a year) and
+for a locked row. One second is the shortest wait that both databases accept."""
 
 NO_WAIT: Final = {"innodb_lock_wait_timeout": 0}
-"""The same for a statement that shall fail at once where somebody holds a row, which MariaDB has.
+"""Makes a statement fail at once at a locked row; MariaDB only.
 
 Not for one with SKIP LOCKED: at a row that it skips, MariaDB 10.11 then fails with "Got error 1
 during COMMIT"."""
 
 BY_KEY: Final = "/*+ INDEX({table} PRIMARY) */"
-"""What lets a DELETE of rows that were chosen and locked look them up, where MySQL would rather
-read a small table whole, and wait for what others hold. `table` is quoted."""
+"""Makes a DELETE look up rows that were chosen and locked. Without it MySQL reads a small table
+whole, and waits for rows that others hold. `table` is quoted."""
 
 LOCKS_FIRST: Final = "/*+ JOIN_PREFIX({rows}) INDEX({table} PRIMARY) */"
-"""The same where they are chosen and locked by a derived table of the DELETE, `rows`."""
+"""`BY_KEY` for a DELETE whose derived table, `rows`, chooses and locks the rows."""
 
 OUT_OF_TIME: Final = frozenset({1969, 3024})
-"""max_statement_time and max_execution_time, by which `MySQL.bounded` limits the wait."""
+"""Codes of max_statement_time, by which `MySQL.bounded` limits the wait, and max_execution_time."""
 
 
 _TYPE: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
@@ -91,19 +91,19 @@ class MySQL(Family):
     latest = "253402300800000000"
     locks_rows = indexes_parts = tries_inserts = fails_alone = hides_writes = True
     on_conflict = (
-        # An error for each row that is met, whatever the session's mode: out of range. InnoDB locks
-        # that row as for an update; one that fails by its key alone shares a lock of it with others
-        # that do, and none of them can then delete the row.
+        # "Out of range" for each conflicting row, whatever the session's mode. InnoDB locks that
+        # row as for an update; INSERTs that failed by their key alone would share the row's lock,
+        # and none of them could then delete the row.
         "ON DUPLICATE KEY UPDATE {column} = IF(~0 + 1 + CHAR_LENGTH({column}), {column}, {column})"
     )
-    # MariaDB 12 has words for it.
+    # MariaDB 12 has words for read_only.
     server = (
         "SELECT CONCAT(@@hostname, ':', @@port), CAST(@@read_only AS CHAR) IN ('0', 'OFF', 'FALSE')"
     )
     short_float = r"FLOAT(\((1?\d|2[0-4])(, ?\d+)?\))?"
     inherited_end = "{table}" + INHERITED_END
     own_end = "{table}" + OWN_END
-    # While an index waits for its last moment, others wait behind it.
+    # While an index waits for the lock of its last moment, other sessions wait behind it.
     ddl_settings: ClassVar = {name: str(seconds) for name, seconds in SHORT_WAITS.items()}
     pace = Pace(start=1_000, lowest=100, highest=5_000, target=0.1, gentle_rows=20)
     errors = ErrorCodes(
@@ -141,73 +141,74 @@ class MySQL(Family):
                 1836,  # the server runs with --innodb-read-only
             }
         ),
-        missing_table=frozenset({1146, 1142}),  # MariaDB says "denied" first
+        missing_table=frozenset({1146, 1142}),  # MariaDB reports "denied" first
         restricted=frozenset({1217, 1451}),
         refused=frozenset(
             {
                 1644,  # SIGNAL
-                *(1048, 1062, 1216, 1452, 3819, 4025),  # what a trigger writes breaks a constraint
-                *(1172, 1242, 1329),  # it reads more rows than one, or none
-                *(1264, 1265, 1292, 1365, 1366, 1369, 1406, 1411, 1690),  # it takes no such value
+                *(1048, 1062, 1216, 1452, 3819, 4025),  # a trigger's write breaks a constraint
+                *(1172, 1242, 1329),  # a trigger reads several rows instead of one, or none
+                *(1264, 1265, 1292, 1365, 1366, 1369, 1406, 1411, 1690),  # a value doesn't fit
             }
         ),
         taken=frozenset(
             {
                 *(1022, 1062, 1586),  # a duplicate key
-                *(1761, 1762),  # the same in a table to which ON UPDATE CASCADE hands a key on
-                1690,  # the same with `on_conflict`
+                *(1761, 1762),  # a duplicate key in a table that ON UPDATE CASCADE changes
+                1690,  # a duplicate key with `on_conflict`
                 1242,  # an upsert met an expired row, which fails by two values in place of one
             }
         ),
-        denied=frozenset({1142, 1143}),  # for the table, for the column
+        denied=frozenset({1142, 1143}),  # on the table, on the column
         forbidden=frozenset({1227}),  # a setting
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
-        """An integer since 1970."""
+        """Convert an instant to an integer since 1970."""
         microseconds = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {moment})"
         factor = 1_000_000 // per_second
         return microseconds if factor == 1 else f"({microseconds} DIV {factor})"
 
     def date_ago(self, moment: str, seconds: str) -> str:
-        """Some seconds before."""
+        """Return the date and time some seconds before an instant."""
         return f"({moment} - INTERVAL ({seconds}) SECOND)"
 
     def as_date(self, instant: str) -> str:
-        """A DATETIME(6) in UTC."""
+        """Convert an instant to a DATETIME(6) in UTC."""
         return f"(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ({instant}) MICROSECOND)"
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """Whole seconds, rounded up."""
+        """Return the whole seconds until an instant, rounded up."""
         left = f"({instant} - {now or self.now} + 999999) DIV 1000000"
         return f"LEAST({MAX_TTL}, GREATEST(1, {left}))"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
-        """NULL for a zero date."""
+        """Return the instant in a column; NULL for a zero date."""
         if zoned:
             # Stored in UTC; any other function would read it in the session's time zone.
             return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
         return self.instant(column)
 
     def is_null(self, column: str) -> str:
-        """Not a zero date, which IS NULL finds where a column can't be NULL."""
+        """Compare by ``<=>``: IS NULL also finds zero dates where a column can't be NULL."""
         return f"{column} <=> NULL"
 
     def is_date(self, column: str) -> str:
-        """Not a zero date, nor one with a month or a day that is zero."""
+        """Exclude zero dates, and dates whose month or day is zero."""
         day = f"MONTH({column}) > 0 AND DAYOFMONTH({column}) > 0"
         return f"({column} > TIMESTAMP'0001-01-01 00:00:00' AND {day})"
 
     def is_iso(self, column: str) -> str:
-        """Letters count as they are written, whatever the column's collation says."""
+        """Match by a regular expression, with case, whatever the column's collation."""
         # $ alone would match before a line break too.
         pattern = f"(?-i){ISO_PATTERN}(?![[:space:]])$"
         return f"({column} REGEXP '{pattern}' AND LEFT({column}, 4) <> '0000')"
 
     def takes_tried_inserts(self, schema: str | None, table: str) -> str:
-        """Where a statement that fails is undone.
+        """Require InnoDB, which undoes a statement that fails.
 
-        A log of statements warns of each one whose row might be found by several keys.
+        Not on a MariaDB that logs statements: it warns of each one that could find its row by
+        several keys.
         """
         return (
             "SELECT COALESCE(engine = 'InnoDB', 0) "
@@ -216,10 +217,10 @@ class MySQL(Family):
         )
 
     def indexes_query(self, schema: str | None, table: str) -> str:
-        """With all columns of the one that MariaDB calls differently than MySQL.
+        """Select all columns: MariaDB and MySQL name the one for hidden indexes differently.
 
-        MariaDB opens only the table that a WHERE names by constants; for a join it would open every
-        table of the server, for each index.
+        Subqueries, because MariaDB opens only the table that a WHERE names by constants; for a join
+        it would open every table of the server, for each index.
         """
         where = self._is_of(schema, table)
         return (
@@ -231,14 +232,14 @@ class MySQL(Family):
         )
 
     def column_types_query(self, schema: str | None, table: str) -> str:
-        """By the catalogue, which has no temporary tables."""
+        """Query the catalogue, which has no temporary tables."""
         return (
             "SELECT column_name, column_type FROM information_schema.columns "
             f"WHERE {self._is_of(schema, table)}"
         )
 
     def _is_of(self, schema: str | None, table: str) -> str:
-        """The condition for what the catalogue says of a table."""
+        """Return the condition for a table's rows in the catalogue."""
         where = "DATABASE()" if schema is None else self.literal_text(schema)
         return f"table_schema = {where} AND table_name = {self.literal_text(table)}"
 
@@ -258,18 +259,18 @@ class MySQL(Family):
         return form and form.replace("@", arguments)
 
     def literal_text(self, value: str) -> str:
-        """In hexadecimal if it has a backslash, whose meaning the SQL mode decides."""
+        """Write a text with a backslash in hexadecimal: the SQL mode decides what that means."""
         return f"_utf8mb4 X'{value.encode().hex()}'" if "\\" in value else as_value(value)
 
     def can_lead(self, length: int | None) -> bool:
-        """Not with long texts, nor with those of any length."""
+        """Exclude long texts, and texts of any length."""
         return length is not None and length <= _LONGEST_LEAD
 
     def virtual_columns(self, stamp: str, ttl: str) -> dict[str, str]:
-        """The clauses that add the virtual columns, by the columns' names.
+        """Return the clauses that add the virtual columns, by the columns' names.
 
-        Integers only: a TIMESTAMP plus an INTERVAL in a generated column is evaluated in the time
-        zone of the session, and the index then disagrees with the table.
+        For integers only: a TIMESTAMP plus an INTERVAL in a generated column is evaluated in the
+        time zone of the session, and the index then disagrees with the table.
         """
         ends = {
             INHERITED_END: f"CASE WHEN {ttl} IS NULL THEN {stamp} END",
@@ -281,37 +282,36 @@ class MySQL(Family):
         }
 
     def check_name(self, table: str, quoted: str, *, is_mariadb: bool) -> str:
-        """What stands before the CHECK of a column, where MySQL's own name would be too long.
+        """Return the name before a column's CHECK, where the one that MySQL derives is too long.
 
-        That is the table's with a suffix. MariaDB takes no name there, and reads a comment.
+        MySQL derives it from the table's name. MariaDB allows no name there, and reads a comment.
         """
         is_named = len(table) + len("_chk_1") > LONGEST_NAME and not is_mariadb
         return f"/*!80016 CONSTRAINT {quoted} */ " if is_named else ""
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #
-    # The way that leaves the table alone is always named: a statement that names its ALGORITHM
-    # fails where the server would copy the table; without it, the copy would start. What is INSTANT
-    # changes the catalogue only, but waits for every transaction on the table, so it waits briefly
-    # and is tried again.
+    # Statements always name their ALGORITHM: they then fail where the server would have to copy the
+    # table, instead of copying it. An INSTANT change is made in the catalogue only, but waits for
+    # every transaction on the table, so it waits briefly and is tried again.
 
     INSTANT: ClassVar = "ALGORITHM=INSTANT"
 
     NOT_ENFORCED: ClassVar = "/*!80016 NOT ENFORCED */"
-    """What lets MySQL add a CHECK at once; one that it enforces comes by a copy of the table only.
-    A comment on MariaDB, which enforces the CHECK of a new column at once."""
+    """Lets MySQL add a CHECK at once; for an enforced one it would copy the table. A comment on
+    MariaDB, which enforces the CHECK of a new column at once."""
 
     COPY: ClassVar = "/*!80016 , ALGORITHM=COPY, LOCK=SHARED */"
-    """What says that MySQL shall copy the table, while rows can be read and not written. A comment
-    on MariaDB, whose scripts can't be told from MySQL's."""
+    """Makes MySQL copy the table; meanwhile rows can be read, not written. A comment on MariaDB,
+    because scripts for both are the same."""
 
     def without_copy(self, *, is_mariadb: bool) -> str:
-        """What builds or drops an index while others write."""
+        """Return the clause that builds or drops an index while others write."""
         # MySQL calls it INPLACE, which on MariaDB may rebuild the table.
         return f"ALGORITHM={'NOCOPY' if is_mariadb else 'INPLACE'}, LOCK=NONE"
 
     def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:
-        """Each by itself; MySQL has a limit for the session only."""
+        """Limit each statement by itself; MySQL has a limit for the session only."""
         if not is_mariadb:
             return list(statements)
         return [f"SET STATEMENT max_statement_time = {seconds} FOR {sql}" for sql in statements]
@@ -349,8 +349,8 @@ class Check:
     """A CHECK.
 
     Attributes:
-        name: Its name, unquoted; empty for a column's own on MariaDB, which has none.
-        is_enforced: Whether it keeps anything out.
+        name: Its name, unquoted; empty for a column's own CHECK on MariaDB, which has none.
+        is_enforced: Whether it rejects anything.
     """
 
     name: str = ""
@@ -358,23 +358,23 @@ class Check:
 
 
 def column_line(definition: str, column: str) -> str:
-    """The line that defines a column; empty if there is none."""
+    """Return the line that defines a column; empty if there is none."""
     lines = (line.strip() for line in definition.splitlines())
     return next((line for line in lines if line.startswith(f"`{column}` ")), "")
 
 
 def check_on(definition: str, column: str, condition: str) -> Check | None:
-    """The CHECK of a column: its own, whatever it says, or the table's with this condition.
+    """Return a column's own CHECK, whatever its condition, or the table's with this condition.
 
-    Of several the one that is enforced.
+    If there are several, an enforced one.
     """
     if " CHECK (" in column_line(definition, column):
         return Check()
-    asked = _plain(condition)
+    plain = _plain(condition)
     checks = [
         Check(match["name"].replace("``", "`"), not match["off"])
         for match in _OF_A_TABLE.finditer(definition)
-        if _plain(match["condition"]) == asked
+        if _plain(match["condition"]) == plain
     ]
     return max(checks, key=lambda check: check.is_enforced, default=None)
 

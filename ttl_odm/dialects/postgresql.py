@@ -1,9 +1,9 @@
 """PostgreSQL.
 
-``now()`` is the start of the *transaction*: a row written late in a long one would be born dead,
-and a long reader would see the expired. Reads compare with ``statement_timestamp()``; stamps and
-the predicates of writes use ``clock_timestamp()``, so that a write which waited for a lock judges
-the row at the moment it writes.
+``now()`` is the start of the *transaction*: a row written late in a long one could be expired at
+once, and a long reader would see expired rows. Reads compare with ``statement_timestamp()``; stamps
+and the predicates of writes use ``clock_timestamp()``, so that a write which waited for a lock
+judges the row at the moment it writes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def relation(schema: str | None, name: str) -> str:
-    """A table's name as a value, which the database's functions take for the table itself.
+    """Return a table's name as a value for the database's functions.
 
-    Not as an ORM quotes names in statements: it doubles the percent signs, which drivers undo there
-    and nobody does here.
+    An ORM's own quoting won't do: it doubles percent signs, which drivers undo in statements, but
+    not in values.
     """
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
 
 
 def dollar_quoted(body: str, tag: str) -> str:
-    """A text between dollar quotes, with a number in the tag if the text has that tag itself."""
+    """Return a text in dollar quotes, with a number in the tag if the text contains the tag."""
     quote, number = f"${tag}$", 0
     while quote in body:
         number += 1
@@ -38,12 +38,12 @@ def dollar_quoted(body: str, tag: str) -> str:
 
 
 def block(body: str, tag: str = "ttl_odm") -> str:
-    """Statements of PL/pgSQL as one statement of SQL."""
+    """Return a block of PL/pgSQL as one statement of SQL."""
     return f"DO {dollar_quoted(body, tag)}"
 
 
 def milliseconds(seconds: float) -> str:
-    """A timeout as a setting takes it; never 0, which would mean no limit at all."""
+    """Return the value of a timeout's setting; never 0, which would mean no limit."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 
@@ -54,12 +54,12 @@ class PostgreSQL(Family):
     at_read = "statement_timestamp()"
     at_write = "clock_timestamp()"
     instant_type = "timestamp with time zone"
-    # A day within Python's own: psycopg reads an instant as the session's time zone shows it.
+    # A day within Python's range, because psycopg reads instants in the session's time zone.
     earliest = "TIMESTAMPTZ '0001-01-02 00:00:00+00'"
     latest = "TIMESTAMPTZ '9999-12-31 00:00:00+00'"
     # timestamptz + interval depends on the session's time zone and may not be indexed.
     own_end = "((({stamp} AT TIME ZONE 'UTC') + {ttl} * interval '1 second') AT TIME ZONE 'UTC')"
-    # Some milliseconds a batch are Python's and the network's, whatever its size.
+    # Python and the network take some milliseconds of each batch, whatever its size.
     pace = Pace(start=4_000, lowest=100, highest=100_000, target=0.1, gentle_rows=100)
     locks_rows = compares_rows = indexes_parts = tries_inserts = hides_writes = True
     on_conflict = "ON CONFLICT DO NOTHING"
@@ -95,32 +95,35 @@ class PostgreSQL(Family):
     )
 
     def epoch(self, moment: str, per_second: int) -> str:
-        """An integer since 1970."""
+        """Convert an instant to an integer since 1970."""
         return f"FLOOR(EXTRACT(EPOCH FROM {moment}) * {per_second})::bigint"
 
     def date_ago(self, moment: str, seconds: str) -> str:
-        """Never by a bound interval: a timedelta of a day has 23 or 25 hours twice a year."""
+        """Return the instant some seconds before, without a bound interval.
+
+        A timedelta of a day has 23 or 25 hours twice a year.
+        """
         return f"({moment} - {seconds} * {self.second})"
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """Whole seconds, rounded up."""
+        """Return the whole seconds until an instant, rounded up."""
         left = f"CEIL(EXTRACT(EPOCH FROM {instant} - {now or self.now}))"
         return f"LEAST({MAX_TTL}, GREATEST(1, {left}))::integer"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:
-        """NULL for infinity."""
+        """Return the instant in a column; NULL for infinity."""
         value = column if zoned else f"CAST({column} AS timestamp) AT TIME ZONE 'UTC'"
         return f"(CASE WHEN isfinite({column}) THEN {value} END)"
 
     def is_iso(self, column: str) -> str:
-        """By a regular expression: a cast would raise."""
+        """Match by a regular expression: a cast would raise an error."""
         return f"({column} ~ '{ISO_PATTERN}$' AND LEFT({column}, 4) <> '0000')"
 
     def takes_tried_inserts(self, schema: str | None, table: str) -> str:
-        """Where every row of an INSERT is inserted unless a key of it is taken.
+        """Require that every row of an INSERT is inserted unless one of its keys is taken.
 
-        Not for tables with rules or deferrable keys, which refuse ON CONFLICT, nor with a trigger
-        that may leave rows out, or put them elsewhere; a partition may have such of its own.
+        Tables with rules or deferrable keys reject ON CONFLICT. A trigger, also of a partition, may
+        leave rows out, or put them elsewhere.
         """
         name = as_value(relation(schema, table))
         parts = "SELECT c.oid UNION SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p"
@@ -135,7 +138,10 @@ class PostgreSQL(Family):
         )
 
     def indexes_query(self, schema: str | None, table: str) -> str:
-        """``indoption`` is 0 for ascending with NULLs last, 3 for the same backwards."""
+        """Query the catalogue, where an ``indoption`` of 0 is ascending with NULLs last.
+
+        3 is the same order backwards.
+        """
         return (
             "SELECT c.relname::text AS name, a.attname::text AS first, "
             "COALESCE(pg_get_expr(i.indpred, i.indrelid), '') AS rows_held, "
@@ -158,7 +164,7 @@ class PostgreSQL(Family):
         )
 
     def column_types_query(self, schema: str | None, table: str) -> str:
-        """As a cast takes the types, with their lengths and precisions."""
+        """Query the types as in a cast, with their lengths and precisions."""
         name = as_value(relation(schema, table))
         return (
             "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute "
@@ -166,73 +172,73 @@ class PostgreSQL(Family):
         )
 
     def stored_form(self, column_type: str) -> str:
-        """A cast: it differs from an assignment only where that raises."""
+        """Return a cast: it differs from an assignment only where that raises an error."""
         escaped = column_type.replace("{", "{{").replace("}", "}}")
         return f"CAST({{0}} AS {escaped})"
 
     def bookmark(self, place: str) -> str:
-        """A text: no driver reads all dates, and JSON has them in ISO 8601, whatever DateStyle."""
+        """Convert to a text: no driver reads all dates, and JSON's don't depend on DateStyle."""
         return f"(to_json({place}) #>> ARRAY[]::text[])"
 
     def of_bookmark(self, value: str) -> str:
-        """The instant of that text."""
+        """Convert the text back to an instant."""
         return f"CAST({value} AS {self.instant_type})"
 
     def instant_literal(self, instant: datetime) -> str:
-        """The same instant in every session, whatever its time zone."""
+        """Return a literal with a time zone, since a session's may be any."""
         return f"timestamptz '{instant.isoformat()}'"
 
     def to_storage(self, instant: datetime) -> datetime:
-        """The datetime itself."""
+        """Return the datetime itself."""
         return instant
 
     def from_storage(self, value: datetime | str) -> datetime:
-        """The same in UTC."""
-        if isinstance(value, str):  # pg8000, in the local time of old, whose offset has seconds
+        """Return the datetime in UTC."""
+        if isinstance(value, str):  # pg8000 can't read old local times, whose offsets have seconds
             fraction = ".%f" if "." in value else ""
             value = datetime.strptime(value, f"%Y-%m-%d %H:%M:%S{fraction}%z")
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
 
     def reader(self) -> Callable[[Any], datetime | None]:
-        """The same, also of NULL."""
+        """Return `from_storage` for NULL, too."""
         from_storage = self.from_storage
         return lambda value: None if value is None else from_storage(value)
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #
-    # What locks everybody out is short and tried again; what takes long locks nobody out.
+    # Statements that lock all others out are short and tried again; long ones lock no other out.
     #
     # ADD COLUMN, SET DEFAULT, CHECK NOT VALID: ACCESS EXCLUSIVE; no row is read or written.
     # VALIDATE CONSTRAINT: SHARE UPDATE EXCLUSIVE; reads the table.
-    # CREATE INDEX CONCURRENTLY, DROP INDEX CONCURRENTLY: the same; waits for others.
+    # CREATE INDEX CONCURRENTLY, DROP INDEX CONCURRENTLY: SHARE UPDATE EXCLUSIVE; wait for others.
     # CREATE TRIGGER: SHARE ROW EXCLUSIVE; no row is read.
     #
     # A default of clock_timestamp() would rewrite the table, so columns get a constant first.
 
     def add_check(self, check: str) -> str:
-        """The clause that adds a CHECK for new rows; `validate_check` makes it hold for all."""
+        """Return the clause that adds a CHECK for new rows; see `validate_check` for the others."""
         return f"ADD {check} NOT VALID"
 
     def validate_check(self, name: str) -> str:
-        """The clause that makes a CHECK hold for rows from before it."""
+        """Return the clause that makes a CHECK hold for rows from before it."""
         return f"VALIDATE CONSTRAINT {name}"
 
     def drop_index(self, name: str, *, in_transaction: bool) -> str:
-        """The statement that drops an index, without locking writers out if it can."""
+        """Return the statement that drops an index; outside a transaction without locking writers."""
         return f"DROP INDEX {'' if in_transaction else 'CONCURRENTLY '}IF EXISTS {name}"
 
     def setting(self, name: str) -> str:
-        """The query for a setting of the session."""
+        """Return the query for a setting of the session."""
         return f"SHOW {name}"
 
     def bounded(self, statements: Sequence[str], seconds: float, *, is_mariadb: bool) -> list[str]:  # noqa: ARG002
-        """All or nothing, in one block."""
+        """Return one block, which runs all statements or none."""
         limit = f"SET LOCAL lock_timeout = '{milliseconds(seconds)}'"
         return [block(f" BEGIN {'; '.join([limit, *statements])}; END ")]
 
     def retried(self, statements: Sequence[str], seconds: float, tries: int) -> list[str]:
-        """All or nothing, in one block that tries again."""
+        """Return one block, which runs all statements or none, and tries again."""
         body = ";\n      ".join(statements)
         return [
             block(f"""

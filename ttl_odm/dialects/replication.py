@@ -1,7 +1,8 @@
-"""How a session keeps what it writes from replicas and subscribers, and which rights that takes.
+"""How a session keeps its writes from replicas and subscribers, and which rights that requires.
 
-On PostgreSQL what it writes has an origin, and a subscriber with ``origin = none`` gets what has
-none. MariaDB marks what it logs, and a replica that is set to skips that. MySQL logs nothing.
+On PostgreSQL its writes have an origin, and a subscriber with ``origin = none`` receives only
+writes without one. MariaDB marks them in its log, and a replica skips marked ones if it is set to.
+MySQL doesn't log them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 ORIGIN: Final = "('ttl_odm:' || current_database())"
-"""The origin's name. All databases of a server share their origins, and one session has one."""
+"""The origin's name. All databases of a server share origins; one session at a time uses each."""
 
 FIND_ORIGIN: Final = (
     f"SELECT count(*) FROM pg_catalog.pg_replication_origin WHERE roname = {ORIGIN}"
@@ -17,10 +18,10 @@ FIND_ORIGIN: Final = (
 MAKE_ORIGIN: Final = f"SELECT pg_replication_origin_create({ORIGIN})"
 TAKE_ORIGIN: Final = f"SELECT pg_replication_origin_session_setup({ORIGIN})"
 GIVE_ORIGIN_BACK: Final = "SELECT pg_replication_origin_session_reset()"
-"""None of the last two is undone with its transaction."""
+"""Neither of the last two is undone with its transaction."""
 
 CHECK_DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
-"""What has deferred triggers write before the origin is given back, and not at the commit."""
+"""Makes deferred triggers write before the origin is given back, and not at the commit."""
 
 _POSTGRESQL_RIGHTS: Final = (
     "It requires a superuser, who may GRANT EXECUTE ON FUNCTION "
@@ -31,11 +32,11 @@ _MYSQL_RIGHTS: Final = "It requires SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_AD
 
 
 def unlogged_setting(*, is_mariadb: bool) -> tuple[str, int]:
-    """The setting of a session of MariaDB or MySQL; neither takes it within a transaction."""
+    """Return the setting of a session of MariaDB or MySQL; neither accepts it in a transaction."""
     return ("skip_replication", 1) if is_mariadb else ("sql_log_bin", 0)
 
 
 def denial(message: str, *, is_postgresql: bool) -> str:
-    """What to say to a user who has no right to it; MariaDB wants none."""
+    """Return the message for a user without the rights; MariaDB requires none."""
     rights = _POSTGRESQL_RIGHTS if is_postgresql else _MYSQL_RIGHTS
     return f"replicate=False: {message}. {rights}"

@@ -13,10 +13,10 @@ from ttl_odm.dialects.family import Family, as_value
 from ttl_odm.sweeper import Pace
 
 _DATE: Final = "STRFTIME('%Y-%m-%d %H:%M:%f000', {})"
-"""With microseconds, as Python's drivers write them: texts, of which .123 is less than .123000."""
+"""A text with six digits of a second, as Python's drivers write it: .123 sorts before .123000."""
 
 FILE_WAIT: Final = 5_000
-"""Milliseconds that one waits for the file, at most: as long as Python's driver does by itself."""
+"""The most milliseconds to wait for the file: as long as Python's driver waits by default."""
 
 
 class SQLite(Family):
@@ -36,7 +36,7 @@ class SQLite(Family):
     pace = Pace(start=200, lowest=50, highest=1_000, target=0.025, rest=1.0)
 
     def epoch(self, moment: str, per_second: int) -> str:
-        """An integer since 1970."""
+        """Convert an instant to an integer since 1970."""
         milliseconds = f"CAST(ROUND((julianday({moment}) - 2440587.5) * 86400000) AS INTEGER)"
         factor, divisor = per_second // 1_000, 1_000 // per_second
         if factor > 1:
@@ -44,41 +44,41 @@ class SQLite(Family):
         return milliseconds if factor == 1 else f"({milliseconds} / {divisor})"
 
     def date(self, moment: str) -> str:
-        """A text, as Python's drivers write it."""
+        """Convert an instant to a text, as Python's drivers write it."""
         return _DATE.format(moment)
 
     def date_ago(self, moment: str, seconds: str) -> str:
-        """Some seconds before."""
+        """Return the text of the instant some seconds before."""
         return _DATE.format(f"{moment}, (-({seconds})) || ' seconds'")
 
     def as_date(self, instant: str) -> str:
-        """Text, as SQLite's own functions write dates."""
+        """Convert an instant to a text, as SQLite's own functions write it."""
         return f"strftime('%Y-%m-%d %H:%M:%f', ({instant}) / 1000.0, 'unixepoch')"
 
     def seconds_until(self, instant: str, now: str | None = None) -> str:
-        """Whole seconds, rounded up."""
+        """Return the whole seconds until an instant, rounded up."""
         return f"MIN({MAX_TTL}, MAX(1, ({instant} - {now or self.now} + 999) / 1000))"
 
     def instant_of_column(self, column: str, *, zoned: bool) -> str:  # noqa: ARG002 (none is)
-        """NULL for what is not a text: a number would be taken for a Julian day."""
+        """Return the instant in a column; NULL for a number, which would mean a Julian day."""
         return f"(CASE WHEN typeof({column}) = 'text' THEN {self.instant(column)} END)"
 
     def bookmark(self, place: str) -> str:
-        """The same, without the type of its column, by which drivers make a datetime of a text."""
+        """Hide the column's type, by which drivers convert a text to a datetime."""
         return f"(+{place})"
 
     def is_date(self, column: str) -> str:
-        """A text in ISO 8601 and UTC."""
+        """Require a text in ISO 8601 and UTC."""
         return self.is_iso(column)
 
     def is_iso(self, column: str) -> str:
-        """By its form, and by what strftime() makes of it."""
+        """Check the text's form, and that strftime() leaves it as it is."""
         second = f"substr({column}, 1, 19)"
         fraction = f"substr({self.without_zone(column)}, 20)"
         return (
             f"({column} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][T ]"
             "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]*' "
-            # strftime() takes the 31st of any month. Once it counts, that is a day of the next one.
+            # strftime() accepts the 31st of any month; adding days makes it one of the next month.
             f"AND strftime('%Y-%m-%d %H:%M:%S', {second}, '+0 days') "
             f"IS replace({second}, 'T', ' ') AND substr({column}, 1, 4) <> '0000' "
             f"AND ({fraction} = '' OR {fraction} GLOB '.[0-9]*' AND length({fraction}) <= 10 "
@@ -86,9 +86,9 @@ class SQLite(Family):
         )
 
     def takes_tried_inserts(self, schema: str | None, table: str) -> str:
-        """Where no constraint says by itself what becomes of a conflict.
+        """Require that no constraint of the table resolves conflicts by itself.
 
-        ``PRIMARY KEY ON CONFLICT REPLACE`` and its like are in the text of the table only.
+        A clause such as ``PRIMARY KEY ON CONFLICT REPLACE`` is in the table's statement only.
         """
         catalogue = "sqlite_master" if schema is None else f'"{schema}".sqlite_master'
         return (
@@ -97,7 +97,7 @@ class SQLite(Family):
         )
 
     def indexes_query(self, schema: str | None, table: str) -> str:
-        """By its pragmas; the condition of a partial index is in its statement only."""
+        """Query pragmas; the condition of a partial index is in its statement only."""
         place = as_value(schema or "main")
         catalogue = '"{}".sqlite_master'.format((schema or "main").replace('"', '""'))
         return (
@@ -112,7 +112,7 @@ class SQLite(Family):
         )
 
     def without_zone(self, column: str) -> str:
-        """A text that `is_date`, without a Z or +00:00."""
+        """Return a text that `is_date` accepts without its Z or +00:00."""
         return (
             f"CASE WHEN substr({column}, -1) = 'Z' THEN substr({column}, 1, length({column}) - 1) "
             f"WHEN substr({column}, -6) = '+00:00' THEN substr({column}, 1, length({column}) - 6) "
@@ -120,18 +120,18 @@ class SQLite(Family):
         )
 
     def ttl_check(self, column: str) -> str:
-        """Whole numbers only: a column takes any type, and text and blobs are above all numbers."""
+        """Require whole numbers: a column takes any type, and text and blobs exceed all numbers."""
         number = f"{column} = -1 OR {column} BETWEEN 1 AND {MAX_TTL}"
         return f"{column} IS NULL OR (typeof({column}) = 'integer' AND ({number}))"
 
     def counting_ttl(self, own: str, *, is_checked: bool) -> str:  # noqa: ARG002
-        """A whole number; tables from before the CHECK asked for that may hold anything, too.
+        """Require a whole number within the limit, even under a CHECK, which may be an older one.
 
-        Of these bits text, blobs, fractions and what is too large are another number. It is the
-        cheapest way to say so, and the condition of the index stands beside it.
+        The bits of texts, blobs, fractions and larger numbers give another number. No other check
+        is cheaper, and the condition of the index is beside it.
         """
         return f"({own} & {MAX_TTL}) = {own}"
 
     def least(self, one: str, other: str) -> str:
-        """The lower of two values."""
+        """Return the lower of two values."""
         return f"MIN({one}, {other})"
