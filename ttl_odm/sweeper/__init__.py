@@ -3,7 +3,7 @@
 Expired rows are invisible at once; the sweeper only frees their space. It is a pure plan, two
 drivers, and Protocols for the databases. Importing it imports no database.
 
-What users hold:
+For users:
 
 - `sweeper`: `Sweeper` and `AsyncSweeper`: a store, the plan and a driver.
 - `options`: the keyword arguments of a sweeper: `SweepOptions`; the `Settings` made of them.
@@ -19,17 +19,17 @@ How a sweep goes, from the outside in:
 - `batch_gate`: whether the next batch may begin: limits, waits, and the lease with its history.
 - `pace`: batch sizes, workers and limits. Arithmetic only.
 - `fuse`: far too much at once.
-- `commands`: what a plan can ask for.
-- `drive`: the two drivers that carry out a plan, and what they log.
+- `commands`: the orders of a plan to its driver.
+- `drive`: the two drivers that carry out a plan, and their log.
 
-What a database brings:
+For databases:
 
 - `store`: the Protocols of a store, and what passes between it and the sweeper.
 - `leases`: the Protocols of a keeper of leases.
 - `facts`: what an extension reports; the sweeper passes it on without knowing it.
 - `known_facts`: facts that are public attributes of reports.
 
-What the commands of all adapters share:
+For the commands of all adapters:
 
 - `command_line`: options and exit statuses, for any parser; errors without passwords.
 - `findings`, `snapshot`: what the check and status commands print.
@@ -172,5 +172,5 @@ def __getattr__(name: str) -> object:
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _ELSEWHERE[name]
-    found: object = getattr(import_module(f"ttl_odm.{module}"), attribute)
-    return found
+    value: object = getattr(import_module(f"ttl_odm.{module}"), attribute)
+    return value

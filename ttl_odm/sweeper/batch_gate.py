@@ -195,7 +195,7 @@ class BatchGate:
                 yield from self.look()
 
     def see_server(self) -> Plan[None]:
-        """Report which server answers, if anybody wants to know."""
+        """Report which server answers, if the user asks for it."""
         server = (yield from AskServer()) if self._settings.asks_server else None
         if server is not None:
             yield from Emit(server)
@@ -210,7 +210,7 @@ class BatchGate:
 
         Args:
             command: Makes the command anew for each attempt.
-            failed: Called before another attempt, unless the database is just unreachable.
+            failed: Called before another attempt, unless the database is merely unreachable.
         """
         failures = 0
         lost: list[float] = []  # when it was unreachable, since it was reached the last time
@@ -285,9 +285,9 @@ class Tenure:
         self._claim = claim
         self._lease: Lease | None = None
         self._unread: LeaseState | None = None
-        """What the acquisition has read, which the first check needn't read again."""
+        """The state that the acquisition has read, for the first check."""
         self._checked: LeaseState | None = None
-        """What the last check has read."""
+        """The state that the last check has read."""
         self._renew_at = 0.0
         self._trusted_until = 0.0
 
@@ -299,7 +299,7 @@ class Tenure:
     def take(self) -> Plan[LeaseState | None]:
         """Take the lease unless it is ours; return its state if another sweeper has it.
 
-        A paused sweeper keeps its lease, so if it is paused, this is a `Halt` as for the holder.
+        A paused holder keeps its lease, so this is a `Halt` if the sweepers are paused.
         """
         self._unread = None
         if self._claim is None or self._lease is not None:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 Program: TypeAlias = "Callable[[str], str]"
-"""Returns what is typed for another command of the same program, by its name in ``ttl-odm``.
+"""Returns another command of the same program, as users type it, by its name in ``ttl-odm``.
 
-For ``resume``, ``flask ttl resume``, with the arguments that select the database, to be pasted.
+For ``resume`` such as ``flask ttl resume``, with the arguments that select the database.
 """
 
 
@@ -143,8 +143,8 @@ that are objects, such as `pace`, are for Python only.
 
 
 def typed(text: str, program: Program) -> str:
-    """Return a text with each ``ttl-odm command`` as it is typed in a program."""
-    return _COMMAND.sub(lambda found: program(found["name"]), text)
+    """Return a text with each ``ttl-odm command`` as users of a program type it."""
+    return _COMMAND.sub(lambda match: program(match["name"]), text)
 
 
 def terminal_width(stream: SupportsIsATTY) -> int | None:

@@ -90,7 +90,7 @@ class FindDue(Command[Due | None]):
 class CountDue(Command[Counted]):
     """Ask a `Counting` store to count what has expired in a target.
 
-    `with_facts` is for the facts of a `FactCounting` store, too.
+    `with_facts`: whether to count the facts of a `FactCounting` store, too.
     """
 
     target: str

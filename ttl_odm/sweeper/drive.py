@@ -1,8 +1,8 @@
 """The two drivers that carry a plan out: one for a `Store`, one for an `AsyncStore`.
 
-A driver asks the store, measures, waits and reports; it decides nothing. What the store raises
-goes into the plan. What ends the driver itself (a closed terminal, a cancelled task, an error in
-the caller's own callback) closes the plan, releases the lease, and goes on to the caller.
+A driver asks the store, measures, waits and reports; it decides nothing. Errors of the store are
+thrown into the plan. An exception that ends the driver itself (a closed terminal, a cancelled task,
+an error in the caller's own callback) closes the plan, releases the lease, and reaches the caller.
 
 From top to bottom: `drive`, its twin `drive_async`, the `Ports` by which both answer commands,
 batches that run at once (in `Threads` or `Tasks`), and the log. The logger is ``ttl_odm.sweeper``;
@@ -190,8 +190,8 @@ async def _uncancelled(work: Coroutine[Any, Any, T], ports: Ports) -> T:
     """Await something to its end, even if our own task is cancelled meanwhile.
 
     Database drivers handle a cancellation in the middle of a statement badly: aiosqlite's thread
-    goes on and keeps the file locked, others discard the connection. And nobody would know whether
-    the batch was committed. A second cancellation does interrupt it, if the store permits.
+    goes on and keeps the file locked, others discard the connection. And it would be unknown
+    whether the batch was committed. A second cancellation does interrupt it, if the store permits.
     """
     task = asyncio.ensure_future(work)
     while True:
@@ -223,7 +223,7 @@ async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
 
 @dataclass(slots=True)
 class Ports:
-    """What one run of a plan may use, and how it answers commands.
+    """What one run of a plan may use, and the answers to its commands.
 
     Attributes:
         leases: Where leases are kept; None if the sweeper has none.
@@ -244,7 +244,7 @@ class Ports:
     trouble: str = ""
 
     def is_stopping(self) -> bool:
-        """Whether the plan is to end."""
+        """Return whether the plan is to end."""
         return self.stop.asked or self.cancelled is not None
 
     def callback(self, event: Progress | SweepReport | Server) -> Callable[[], object] | None:
@@ -258,7 +258,7 @@ class Ports:
         return self.on_report and partial(self.on_report, event)
 
     def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
-        """Return what answers a command without a database; None for other commands."""
+        """Return the answer, as a function, to a command without a database; None for others."""
         match command:
             case c.Now():
                 return time.monotonic
@@ -275,7 +275,7 @@ class Ports:
     def remote(  # noqa: C901, PLR0911 (one for each kind)
         self, command: c.Command[Any]
     ) -> Callable[[], Any]:
-        """Return what asks the database, or the service that keeps the leases."""
+        """Return the call of the database, or of the service that keeps the leases."""
         match command:
             case c.DatabaseNow():
                 return partial(self.store.now)
@@ -305,7 +305,7 @@ class Ports:
 
     def reply(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
         """Return the reply, with the times of a batch; keep the lease for its release."""
-        # These are read between two attempts.
+        # Both are read between two attempts, so their success ends no trouble.
         if not isinstance(command, (c.ReadLease, c.AskServer)):
             self.trouble = ""
         match command:
@@ -320,7 +320,7 @@ class Ports:
         return reply
 
     def _finishes(self, command: c.Record) -> bool:
-        """Whether a command also releases the lease; otherwise the driver does, in the end."""
+        """Return whether a command also releases the lease, as the driver otherwise does."""
         return command.ends and isinstance(self.leases, Finishing)
 
     def log_trouble(self, command: c.Command[Any], error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What an extension reports of a target: a `Fact`, which the sweeper passes on without knowing it.
+"""What an extension reports about a target: a `Fact`, which the sweeper doesn't interpret.
 
 A store puts facts into `Due`, `Counted` and `BatchResult`, under the names that they have in JSON.
 They appear in reports, progress, errors of the fuse, and in what the status commands print: as
@@ -77,7 +77,7 @@ class Reported(Protocol):
 
 
 class Fact(ABC):
-    """A fact about a target as it is; immutable.
+    """A fact about a target as it is now; immutable.
 
     ``str(fact)`` is one or more lines for people, with foreign names escaped by
     `ttl_odm.sweeper.text.visible`. Reports and status print each line after the target's name. A
@@ -116,7 +116,7 @@ class RowsFact(Fact):
         """Return the fact about these rows and those of `earlier`, of the same class."""
 
     def among(self, rows: int) -> Self:  # noqa: ARG002 (as above)
-        """Return the fact as it is reported, of so many rows in total."""
+        """Return the fact as it is reported for so many rows in total."""
         return self
 
     @property
@@ -144,7 +144,7 @@ def _added(fact: F, earlier: Fact | None) -> F:
 
 
 def among(rows: int, facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return facts as they are reported, of so many rows in total."""
+    """Return facts as they are reported for so many rows in total."""
     return {
         name: fact.among(rows) if isinstance(fact, RowsFact) else fact
         for name, fact in facts.items()
@@ -157,7 +157,7 @@ def of_rows(facts: Mapping[str, Fact]) -> dict[str, RowsFact]:
 
 
 def of_target(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return the facts about the target as it is."""
+    """Return the facts about the target as it is now."""
     return {name: fact for name, fact in facts.items() if not isinstance(fact, RowsFact)}
 
 

@@ -1,4 +1,4 @@
-"""What the check commands find: a `Finding` with the command that fixes it, and its text.
+"""The results of the check commands: a `Finding` with the command that fixes it, and its text.
 
 The checks of any store are here (`look_after`): for how long expired rows have waited, when they
 were last swept, its clock. Checks of a schema are the adapters'. ``ttl-odm``, ``flask ttl`` and
@@ -79,7 +79,7 @@ class Finding:
         return {**asdict(self), "severity": self.severity.value}
 
     def for_program(self, program: Program) -> Finding:
-        """Return it with each ``ttl-odm`` command of its fix as it is typed in a program."""
+        """Return it with the commands of its fix as users of a program type them."""
         return replace(self, fix=self.fix and typed(self.fix, program))
 
     @property
@@ -93,7 +93,7 @@ class Finding:
 
 
 def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
-    """Return what may make a table readable: a right, patience, or no time limit."""
+    """Return the fix for an unreadable table: a right, patience, or no time limit."""
     if any(word in why.lower() for word in ("denied", "not authorized", "privilege")):
         return f"GRANT SELECT ON {table} TO ...  (the user who asked)"
     if "lock" in why.lower():
@@ -102,9 +102,9 @@ def fix_of_unreadable(why: str, table: str, deeper: str) -> str:
 
 
 def searchable(targets: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
-    """Return the targets, with their models, whose rows can be queried.
+    """Return the targets whose rows can be queried, with their models.
 
-    Without those that are misread: their rows aren't overdue, and a sweep would delete them.
+    Misread targets are left out: their rows aren't overdue, and a sweep would delete them.
     """
     broken = {
         finding.target
@@ -209,9 +209,9 @@ def _of_clock() -> Plan[list[Finding]]:
 
 
 def _ahead(now: datetime, before: datetime, after: datetime) -> float:
-    """Return the seconds, at least, that a clock is ahead of another, read just before and after.
+    """Return by how many seconds, at least, a clock is ahead of another; negative if behind.
 
-    It was read at some instant between the two. Negative if it is behind.
+    The other clock was read just `before` and just `after` it.
     """
     ahead, behind = (now - after).total_seconds(), (before - now).total_seconds()
     return ahead if ahead > 0 else -max(behind, 0.0)
@@ -220,13 +220,13 @@ def _ahead(now: datetime, before: datetime, after: datetime) -> float:
 def of_replica(
     name: str, now: datetime, between: tuple[datetime, datetime], server: Server | None
 ) -> list[Finding]:
-    """Return what is wrong with a replica: its clock, or that it is none.
+    """Return the findings about a replica: a wrong clock, or that it takes writes.
 
     Args:
-        name: The replica, for people.
+        name: Its name, for people.
         now: Its clock.
-        between: The primary's clock, read just before and just after that.
-        server: What it says of itself; None if it says nothing.
+        between: The primary's clock, read just before and just after.
+        server: Its answer to which server it is; None if it doesn't answer that.
     """
     findings = []
     if server is not None and server.takes_writes:
@@ -287,6 +287,6 @@ def findings_dict(findings: Sequence[Finding], checked: int) -> dict[str, Any]:
 
 
 def have_failed(findings: Sequence[Finding], *, strict: bool) -> bool:
-    """Whether a check has failed: by an error, or if it is strict, by a warning."""
+    """Return whether a check has failed: by an error or, if it is strict, by a warning."""
     severities = {finding.severity for finding in findings}
     return Severity.ERROR in severities or (strict and Severity.WARNING in severities)

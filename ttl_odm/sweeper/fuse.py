@@ -63,7 +63,7 @@ class Fuse:
     max_jump: float | None = None
 
     def check(self, target: str, counted: Counted, past: Sequence[int]) -> None:
-        """Raise a `FuseError` if too many are due; `past` is what the last sweeps found there."""
+        """Raise a `FuseError` if too many rows are due; `past` has those of the last sweeps."""
         due = counted.due
         if self.max_fraction is not None:
             rows = max(counted.rows, due)  # an estimate may be less than was counted

@@ -143,7 +143,7 @@ class Hook:
     rows: bool = False
 
     def __post_init__(self) -> None:
-        """Reject what would otherwise fail in the middle of a sweep."""
+        """Reject values that would otherwise fail in the middle of a sweep."""
         if not callable(self.call):
             raise TTLConfigurationError(f"A hook must be callable, but {self.call!r} isn't.")
         if self.when not in ("transaction", "commit"):
@@ -171,13 +171,13 @@ class Hooks:
 
     @classmethod
     def of(cls, hooks: Any) -> Hooks:
-        """Build from what the user passed.
+        """Build from the option `on_purged`, or from a model's declaration.
 
         Args:
             hooks: A function, a `Hook`, a list of these, or a mapping from targets to these.
 
         Raises:
-            TTLConfigurationError: It is something else.
+            TTLConfigurationError: It is none of these.
         """
         if isinstance(hooks, Hooks):
             return hooks
@@ -197,11 +197,11 @@ class Hooks:
         return Hooks(tuple(entry for entry in self.entries if entry[0] is not None))
 
     def watches(self, table: str) -> bool:
-        """Whether any hook is called for this table."""
+        """Return whether any hook is called for this table."""
         return any(True for _ in self._of(table))
 
     def wants_rows(self, table: str) -> bool:
-        """Whether any hook needs the values of the rows."""
+        """Return whether any hook needs the values of the rows."""
         return any(hook.rows for hook in self._of(table))
 
     @property
@@ -388,7 +388,7 @@ _running: ContextVar[Stopwatch | None] = ContextVar("ttl_odm_stopwatch", default
 
 
 class Stopwatch:
-    """Seconds by phase, of which one runs at a time."""
+    """Seconds by phase; one phase runs at a time."""
 
     def __init__(self) -> None:
         self.seconds: dict[Phase, float] = {}

@@ -1,7 +1,7 @@
 """Facts of this package's own extensions that are also attributes of reports, and keys in JSON.
 
-They are public names, as those at the end of `ttl_odm.sweeper`; nothing else in the sweeper names
-an extension. A new extension needs none: its facts are in ``facts``.
+They are public names, like those at the end of `ttl_odm.sweeper`; nothing else in the sweeper names
+an extension. A new extension adds none: its facts are in ``facts``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TargetFacts:
 
     @property
     def due_by_scope(self: _HasFacts) -> Mapping[str, int]:
-        """The same of the `due` rows."""
+        """How many of the `due` rows were of which scope, as in `deleted_by_scope`."""
         return _rows(self, "due_by_scope")
 
     @property
@@ -79,7 +79,7 @@ class DueFacts:
 
     @property
     def by_scope(self: _HasFacts) -> Mapping[str, int]:
-        """Which scopes have most of the expired rows, as in `TargetReport.due_by_scope`."""
+        """How many of the expired rows are of which scope, as in `TargetReport.due_by_scope`."""
         return _rows(self, "due_by_scope")
 
 

@@ -1,6 +1,6 @@
 """The right to sweep, as a store keeps it: `Lease`, `LeaseState`, `Leases`, `AsyncLeases`.
 
-Leases that can do two things in one step may say so: `Lease.state`, `Finishing`.
+Leases that do two things in one step offer them by `Lease.state` and `Finishing`.
 
 A lease is a row (a document, an entry) with a name: who holds it, until when by the database's
 clock, and a token that grows with each holder. It also has two things that all sweepers of a

@@ -109,7 +109,7 @@ class SweepOptions(TypedDict, total=False):
     Safety:
         max_fraction: The share of a target's rows, from 0 to 1, that may be due at once. If more
             are due, the target fails with the numbers, and none of its rows is deleted.
-        max_jump: The same, as a multiple of the most that any of the last sweeps found.
+        max_jump: How many rows may be due, as a multiple of the most that a recent sweep found.
         force: Delete even if `max_fraction`, `max_jump` or the store objects.
         dry_run: Count what is due, and delete nothing.
 
@@ -165,8 +165,8 @@ class SweepOptions(TypedDict, total=False):
 class DailyWindow:
     """Hours of the day by the wall clock of a time zone, so the same in summer and in winter.
 
-    It lasts over midnight if it ends before it starts. An hour that the clocks skip isn't there,
-    and one that they repeat counts twice.
+    It lasts over midnight if it ends before it starts. It lacks an hour that the clocks skip, and
+    has an hour that they repeat twice.
     """
 
     start: time
@@ -191,7 +191,7 @@ class DailyWindow:
         return cls(start, end, zone_of(timezone))
 
     def is_open(self, instant: datetime) -> bool:
-        """Whether an aware instant lies in it."""
+        """Return whether an aware instant lies in it."""
         wall = instant.astimezone(self.zone).time()
         if self.start < self.end:
             return self.start <= wall < self.end

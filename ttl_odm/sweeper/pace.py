@@ -36,8 +36,8 @@ class Pace:
         rest: Seconds to pause after a batch for each second that it took, for databases with a
             single writer, where only a pause lets others write.
         gentle_rows: Rows in a batch of the `gentle` pace: as many as the database deletes in about
-            a millisecond. A batch's time doesn't tell, because most of such a small batch is
-            Python's and the network's. None where nobody has measured it.
+            a millisecond. The time of such a small batch doesn't show it, because Python and the
+            network take most of it. None for a database where it wasn't measured.
     """
 
     start: int
@@ -55,7 +55,10 @@ class Pace:
 
     def gentle(self) -> Pace:
         """Return a pace with smaller batches and longer rests, which users don't notice."""
-        gentle = _GENTLE if self.gentle_rows is None else _gentle_with(self.gentle_rows)
+        gentle, rows = _GENTLE, self.gentle_rows
+        if rows is not None:
+            lowest = min(gentle.lowest, rows)
+            gentle = replace(gentle, start=rows, lowest=lowest, highest=rows, target=_FAR)
         return replace(
             self,
             start=min(self.start, gentle.start),
@@ -87,16 +90,11 @@ class Pace:
 
 
 _GENTLE: Final = Pace(start=100, lowest=10, highest=500, target=0.002, rest=4.0)
-"""A fifth of a core, in batches so short that nobody waits for long."""
+"""A fifth of a core, in batches so short that no user waits for long."""
 
 _FAR: Final = 0.025
 """Seconds that a gentle batch of known size may take, round trips and Python included: one that
 takes longer meets a slow disk, or a busy server."""
-
-
-def _gentle_with(rows: int) -> Pace:
-    """Return the gentle pace of a database that deletes so many rows in about a millisecond."""
-    return replace(_GENTLE, start=rows, lowest=min(_GENTLE.lowest, rows), highest=rows, target=_FAR)
 
 
 BUDGET: Final = 16 * 1024 * 1024
@@ -151,7 +149,7 @@ class Budget:
         self._rest = rest if limits.nice is None else limits.nice
         self.deadline = None if limits.max_seconds is None else began + limits.max_seconds
         self._paid_until = 0.0
-        """When the rows of all batches so far are within the rate, for batches that run at once."""
+        """When the rate allows the rows of all batches so far, for batches that run at once."""
         self._rows_of_turn, self._end_of_turn = self._rows, self.deadline
         self._is_new_turn = True
 
@@ -165,7 +163,7 @@ class Budget:
             self._end_of_turn = now + (self.deadline - now) * share
 
     def ends_turn(self, now: float) -> bool:
-        """Whether the share is used up."""
+        """Return whether the share is used up."""
         has_rows = self._rows_of_turn is None or self._rows_of_turn > 0
         has_time = self._end_of_turn is None or now < self._end_of_turn
         return not self._is_new_turn and not (has_rows and has_time)
@@ -173,7 +171,7 @@ class Budget:
     def cap(self, size: int, promised: int = 0) -> int:
         """Return how many of `size` rows a batch may have.
 
-        That is 0 while running batches, which were `promised` so many, may take all that is left.
+        That is 0 while running batches, which were `promised` rows, may take all that are left.
         """
         most = self._limits.max_rows_per_second
         if most is not None:
@@ -195,7 +193,7 @@ class Budget:
             result: The batch.
             period: When it began and ended by the monotonic clock, if others ran at the same time:
                 all of them share the seconds that pass.
-            is_whole: Whether it went whole, which costs no time by its rows.
+            is_whole: Whether it deleted something whole, regardless of the number of rows.
         """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False
@@ -219,7 +217,7 @@ class Budget:
         return self._rows is None or self._rows > 0
 
     def has_time(self, now: float) -> bool:
-        """Whether another batch may begin."""
+        """Return whether another batch may begin."""
         return self.deadline is None or now < self.deadline
 
 
@@ -227,10 +225,10 @@ MOST_WORKERS: Final = 64
 """Each takes a connection, and a thread."""
 
 GAIN: Final = 1.15
-"""How many times faster it has to be with another worker for that one to stay."""
+"""How many times as fast a target has to be purged with another worker for that one to stay."""
 
 SLOW: Final = 0.75
-"""The share of a batch's size below which the size that a pace wants means trouble, not noise."""
+"""A batch was slow, beyond noise, if the pace then wants less than this share of its size."""
 
 _FIRST_WAIT: Final = 8
 _LONGEST_WAIT: Final = 256
@@ -246,12 +244,12 @@ class _Round:
 
 
 class Crew:
-    """How many workers purge a target at once, of at most so many.
+    """How many workers purge a target at once, of at most `most`.
 
-    All begin. Now and then a round has one worker fewer, or one more, as a trial: where fewer do
-    almost as much, the other one was in the way, of other users, too. Where batches suddenly take
-    much longer than they should, other users need the database: one worker goes at once, and comes
-    back when there is room.
+    A target begins with all of them. Now and then a round has one worker fewer, or one more, as a
+    trial: if fewer do almost as much, the other one was in the way, of other users, too. If batches
+    suddenly take much longer than they should, other users need the database: one worker stops at
+    once, and returns when there is room.
 
     Attributes:
         size: The workers of the next round.
@@ -271,7 +269,7 @@ class Crew:
         """Count a batch that has ended.
 
         As many full batches in succession as there are workers make a round. A batch that isn't
-        full tells nothing, and neither does the round that it is in.
+        full says nothing about the speed, and ends its round.
 
         Args:
             rows: Rows that it deleted.
@@ -296,7 +294,7 @@ class Crew:
         """Choose the size by a round of full batches.
 
         Args:
-            rows: Rows that all of them deleted.
+            rows: Rows that the round deleted.
             seconds: Seconds that the round took.
             is_slow: Whether the pace wants much smaller batches.
         """

@@ -124,7 +124,7 @@ class Run:
             try:
                 yield from self._tenure.keep()
             except (Halt, StoreError):
-                return  # it is lost, or in trouble: taking it again will tell
+                return  # it is lost, or in trouble: the next sweep will see
 
     def _ended(
         self,

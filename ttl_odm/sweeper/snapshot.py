@@ -48,7 +48,7 @@ class Counts:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Four cells of the table: all rows, live ones, expired ones, the oldest of these."""
+        """Four cells of the table: all rows, live rows, expired rows, the age of the oldest."""
         if not self.is_on:
             return ("-", "-", "-", "TTL is off")
         if self.rows is None or self.expired is None:
@@ -172,7 +172,7 @@ def format_snapshot(
 
     Args:
         snapshot: The snapshot.
-        program: Returns what is typed to resume paused sweepers.
+        program: Returns the command that resumes paused sweepers.
         width: Columns of the terminal; None if there is none.
         before: The earlier snapshot.
     """

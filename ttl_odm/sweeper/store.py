@@ -62,7 +62,7 @@ class StandbyStoreError(UnreachableStoreError):
 
 
 def kind_of_error(*, is_standby: bool, is_away: bool, is_passing: bool) -> type[StoreError]:
-    """Return the error that says what a driver's error means, the most specific first.
+    """Return the class for a driver's error: the most specific one that applies.
 
     Args:
         is_standby: Whether the server takes no writes.
@@ -85,7 +85,7 @@ class RefusedError(StoreError):
 
     @classmethod
     def by(cls, error: Exception, message: str) -> RefusedError:
-        """Return one with its cause, for a batch to report, not to raise."""
+        """Return an error with its cause, for a batch to report, not to raise."""
         refused = cls(message)
         refused.__cause__ = error
         return refused
@@ -142,7 +142,7 @@ class Skip(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What there is to do in a target.
+    """The work in a target.
 
     Attributes:
         parts: The parts that may hold expired rows; empty if nothing has expired.
@@ -168,8 +168,8 @@ class Counted:
         due: Expired rows that are still in the table.
         rows: All rows in the table, expired or not, at the instant when `due` was counted.
         is_estimated: Whether `rows` is the database's own estimate, or from another instant.
-        oldest: What `Due.oldest` left out because it requires reading the table; None if it didn't
-            leave it out, or if unknown.
+        oldest: The age that `Due.oldest` left out because it requires reading the table; None if
+            `Due.oldest` has it, or if unknown.
         facts: What else was counted. Reports have those about the `due` rows, and status those
             about the target.
     """
@@ -221,8 +221,8 @@ class BatchResult:
         resume: Where the next batch of this range continues; None after the last one.
         archived: How many of them were archived first.
         skipped: Expired rows that were left in place, by reason.
-        purged: What was passed to `BatchRequest.hooks`, for the hooks after the commit; one for
-            each table that they watch.
+        purged: The `Purged` that were passed to `BatchRequest.hooks`, for the hooks after the
+            commit; one for each table that they watch.
         failure: The error of a hook, an archive or the database, if a row caused it and a retry
             won't help. The batch was then rolled back, `skipped` counts its rows, and `resume`
             points past them. The sweeper requests the same rows again in smaller batches, until it
@@ -237,7 +237,7 @@ class BatchResult:
             had been expired; None if there was none, or if unknown.
         notes: Remarks on the target for the report, one sentence each.
         pause: Seconds to wait before the next batch, such as for a lock that others hold.
-        facts: What else there is to report, of the deleted rows or of the target as it is now.
+        facts: What else to report, of the deleted rows or of the target as it is now.
     """
 
     deleted: int

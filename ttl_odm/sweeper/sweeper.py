@@ -45,8 +45,8 @@ STORES: Final = "ttl_odm.stores"
 is called with an engine of that package and with the targets, and returns a store."""
 
 THROTTLES: Final = "ttl_odm.throttles"
-"""The entry-point group of throttles with names. An object in it is called with what the sweeper
-was given, an engine or a store, and returns a `Throttle`."""
+"""The entry-point group of throttles with names. An object in it is called with the engine or store
+of the sweeper, and returns a `Throttle`."""
 
 INTERVAL: Final = 60.0
 JITTER: Final = 0.1
@@ -94,7 +94,7 @@ class _Sweeper:
         self._check_kinds()
 
     def stop(self) -> None:
-        """End every run of this sweeper after its current batch, and let none begin again.
+        """End every run of this sweeper after its current batch, and let no other begin.
 
         May be called from another thread and from a signal handler; see `stop_on_signals`.
         """
@@ -106,7 +106,7 @@ class _Sweeper:
         return None if self._leases is None else self._lease_name
 
     def ended_at_standby(self, last: SweepReport | None) -> bool:
-        """Whether `run_forever`, which returned `last`, ended because the server takes no writes.
+        """Return whether `run_forever`, which returned `last`, ended at a server without writes.
 
         It does so only with ``standby="exit"``.
         """
@@ -248,18 +248,18 @@ class AsyncSweeper(_Sweeper):
 
 @cache
 def registered() -> EntryPoints:
-    """The installed stores; cached, because reading them takes longer than many sweeps."""
+    """Return the installed stores; cached, because reading them takes longer than many sweeps."""
     return entry_points(group=STORES)
 
 
 def _throttle_of(throttle: Throttle | str | None, engine: Any) -> Throttle | None:
-    """Return a throttle that was given as it is, or by the name under which it was registered."""
+    """Return the throttle that is registered under a name, or the one that was passed."""
     if not isinstance(throttle, str):
         return throttle
     throttles = entry_points(group=THROTTLES)
-    for makes in throttles.select(name=throttle):
-        made: Throttle = makes.load()(engine)
-        return made
+    for entry in throttles.select(name=throttle):
+        loaded: Throttle = entry.load()(engine)
+        return loaded
     known = ", ".join(sorted(throttles.names)) or "none: is ttl-odm installed?"
     raise TTLConfigurationError(
         f"throttle = {throttle!r}: give a function, or the name of a registered one ({known})."
@@ -277,8 +277,8 @@ def _store_of(engine: Any, targets: Any) -> Any:
         return engine
     stores = registered()
     for cls in type(engine).__mro__:
-        for opens in stores.select(name=cls.__module__.partition(".")[0]):
-            return opens.load()(engine, targets)
+        for entry in stores.select(name=cls.__module__.partition(".")[0]):
+            return entry.load()(engine, targets)
     known = ", ".join(sorted(stores.names)) or "none: is ttl-odm installed?"
     raise TTLConfigurationError(
         f"Nothing is registered for sweeping with {type(engine).__name__!r}. Give an engine of one "

@@ -1,7 +1,7 @@
-"""The sweep of one target: find what is due, ask the fuse, purge batch after batch, report.
+"""The sweep of one target: find what is due, check the fuse, purge batch after batch, report.
 
-It goes in steps, since targets may take turns: see `ttl_odm.sweeper.plan`. What fails in a step is
-the target's own and goes into its report; the other targets go on. From top to bottom here:
+It goes in steps, since targets may take turns: see `ttl_odm.sweeper.plan`. A step that fails fails
+its target, whose report has the error; the other targets go on. From top to bottom here:
 `TargetSweep`; the `Ranges` that are left to purge; the `CulpritSearch` for rows that make their
 batch fail; one `Range`.
 
@@ -57,7 +57,7 @@ _LONGEST_PATIENCE: Final = 64
 def _step(
     run: Callable[Concatenate[TargetSweep, P], Plan[None]],
 ) -> Callable[Concatenate[TargetSweep, P], Plan[None]]:
-    """Time a step, and put an error in it down to the target; a `Halt` is the whole sweep's."""
+    """Time a step, and record its error as the target's own; a `Halt` is the whole sweep's."""
 
     @wraps(run)
     def timed(self: TargetSweep, /, *args: P.args, **kwargs: P.kwargs) -> Plan[None]:
@@ -99,7 +99,7 @@ class TargetSweep:
         self._find_due = partial(c.FindDue, target)
         self._due: Due | None = None
         self._ranges: Ranges | None = None
-        """What is left to purge; None until the fuse has been asked."""
+        """The ranges that are left to purge; None until the fuse has been checked."""
         self._crew = Crew(settings.workers)
         self._workers = 1
         self._running: dict[Range, tuple[BatchRequest, float]] = {}
@@ -169,9 +169,9 @@ class TargetSweep:
         self.is_over = True
 
     def _prepare(self) -> Plan[Ranges]:
-        """Return what to purge, which is nothing in a dry run.
+        """Count the rows for the fuse and for a dry run, and return the ranges to purge.
 
-        For the fuse and for a dry run the rows are counted first; then the fuse decides.
+        There are none in a dry run.
         """
         assert self._due is not None  # noqa: S101 (else it would be over)
         due, settings, fuse = self._due, self._settings, self._settings.fuse

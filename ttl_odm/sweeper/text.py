@@ -17,7 +17,7 @@ class _Escapes(dict[int, str]):
     """For ``str.translate()``: characters that a terminal shows, and escapes for all others."""
 
     def __missing__(self, code: int) -> str:
-        """Remember what stands for a character."""
+        """Remember the text for a character."""
         self[code] = chr(code) if is_shown(chr(code)) else _escaped(code)
         return self[code]
 

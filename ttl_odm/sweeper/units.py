@@ -36,7 +36,7 @@ EARLIEST: Final = 631_152_000
 """Epoch seconds of 1990: lower values are in another unit, or mean nothing."""
 
 LATEST: Final = 5_680_281_600
-"""Epoch seconds of 2150: nobody stored dates of 1990 in milliseconds as seconds."""
+"""Epoch seconds of 2150: higher values are in another unit, as those of 1990 in milliseconds."""
 
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
@@ -120,7 +120,7 @@ def misread_instants(field: str, unit: Unit | None, values: Iterable[object]) ->
 
 
 def misread_dates(field: str, form: str, values: Iterable[tuple[object, bool]]) -> Misread | None:
-    """Return what is wrong with values of a field of dates, of which rows never expire.
+    """Return what is wrong with the values in a field of dates, which keep rows for ever.
 
     Args:
         field: The field.
@@ -161,7 +161,7 @@ def misread_lifetimes(field: str, values: Iterable[object]) -> Misread | None:
 
 
 def _is_no_lifetime(number: float) -> bool:
-    """Whether a number of seconds makes more sense as milliseconds, or as an instant."""
+    """Return whether a number of seconds makes more sense as milliseconds, or as an instant."""
     if number == MAX_TTL:  # as good as never
         return False
     is_round = number % LEAST_MILLISECONDS == 0
@@ -171,7 +171,7 @@ def _is_no_lifetime(number: float) -> bool:
 
 
 def _numbers(values: Iterable[object]) -> Iterator[float]:
-    """The positive numbers among values: 0 and negative ones mean never, or are reported apart."""
+    """Yield the positive numbers: 0 and negative ones mean never, or are reported separately."""
     for value in values:
         is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
         if is_number and 0 < float(value) < math.inf:  # type: ignore[arg-type]
