@@ -225,7 +225,7 @@ class PostgreSQL(Family):
         return f"VALIDATE CONSTRAINT {name}"
 
     def drop_index(self, name: str, *, in_transaction: bool) -> str:
-        """Return the statement that drops an index; outside a transaction without locking writers."""
+        """Return the statement that drops an index, locking writers out only in a transaction."""
         return f"DROP INDEX {'' if in_transaction else 'CONCURRENTLY '}IF EXISTS {name}"
 
     def setting(self, name: str) -> str:

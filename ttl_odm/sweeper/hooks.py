@@ -170,7 +170,7 @@ class Hooks:
     entries: tuple[tuple[str | None, Hook], ...] = ()
 
     @classmethod
-    def of(cls, hooks: Any) -> Hooks:
+    def of(cls, hooks: object) -> Hooks:
         """Build from the option `on_purged`, or from a model's declaration.
 
         Args:
@@ -255,7 +255,7 @@ async def archive_async(sink: ArchiveSink, purged: Purged) -> None:
             await result
 
 
-def _listed(hooks: Any) -> list[Hook]:
+def _listed(hooks: object) -> list[Hook]:
     if hooks is None:
         return []
     if isinstance(hooks, Hook):
@@ -279,7 +279,7 @@ def _reject_coroutine(result: object) -> None:
 
 
 @contextmanager
-def _named_errors(kind: Literal["hook", "archive"], call: Any, purged: Purged) -> Iterator[None]:
+def _named_errors(kind: Literal["hook", "archive"], call: object, purged: Purged) -> Iterator[None]:
     """Time a call, and name the function in the error that it raises."""
     try:
         with phase(kind):

@@ -293,7 +293,7 @@ def settings_of(options: SweepOptions, store: Store | AsyncStore) -> Settings:
     return settings
 
 
-def leases_of(options: SweepOptions, store: object) -> Any:
+def leases_of(options: SweepOptions, store: object) -> Leases | AsyncLeases | None:
     """Return the keeper of leases; None for no lease."""
     lease: object = options.get("lease", True)
     leases: Any = lease
