@@ -19,11 +19,11 @@ import ttl_odm
 pytestmark = pytest.mark.slow
 
 PINS = {
-    ("sqlalchemy", "select"): (11, 3),
-    ("sqlalchemy", "insert_over_expired"): (18, 12),
-    ("sqlalchemy", "touch"): (13, 7),
-    ("sqlalchemy", "one_batch"): (34, 30),
-    ("sqlalchemy", "idle_sweep"): (28, 24),
+    ("sqlalchemy", "select"): (10, 3),
+    ("sqlalchemy", "insert_over_expired"): (16, 12),
+    ("sqlalchemy", "touch"): (12, 7),
+    ("sqlalchemy", "one_batch"): (30, 26),
+    ("sqlalchemy", "idle_sweep"): (26, 22),
     ("django", "find"): (10, 8),
     ("django", "insert_over_expired"): (22, 20),
     ("django", "touch"): (15, 13),
