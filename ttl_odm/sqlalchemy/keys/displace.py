@@ -363,16 +363,16 @@ class KeyReclaimer:
         criterion: ColumnElement[bool],
         limit: int | None = None,
         *,
-        every: bool = False,
+        with_live: bool = False,
     ) -> Keys:
         """Return the columns in `_identity` of expired rows, or of rows that the database changes.
 
-        With `every`, return those of live rows too.
+        With `with_live`, return those of live rows too.
         """
         columns: Sequence[ColumnElement[Any]] = _identity(changed)
         if depends_on_zone(self.connection, changed.table.metadata):
             columns = shown_in_utc(columns)
-        if every or isinstance(changed, Change):
+        if with_live or isinstance(changed, Change):
             rows: Select[Any] = SweepSelect(*columns)
             rows = rows.with_for_update(read=True) if self.current else rows
         else:
@@ -432,7 +432,7 @@ class KeyReclaimer:
             return
         known, child = set(map(tuple, expired)), consequence.child
         for refers in self._conditions(consequence, parent, keys):
-            rows = self._keys(child, refers, len(known) + 1, every=True)
+            rows = self._keys(child, refers, len(known) + 1, with_live=True)
             if not known.issuperset(map(tuple, rows)):
                 names = (parent.table.fullname, child.table.fullname)
                 raise kept_by_live_rows(self.dialect, *names)

@@ -82,7 +82,7 @@ class UpdatedKeys:
         already.
         """
         taken = TakenKeys.of(target.table, target.written)
-        if taken is None or (met and all(met.brought.issuperset(k.names) for k in taken.keys)):
+        if taken is None or (met and all(met.inserted.issuperset(k.names) for k in taken.keys)):
             return None
         return cls(taken, met or TargetLookup(target))
 
@@ -168,9 +168,9 @@ class TargetLookup:
 class MetRows:
     """The rows of a table that an upsert may meet; looked up like those of an UPDATE."""
 
-    def __init__(self, target: Target, brought: frozenset[str]) -> None:
+    def __init__(self, target: Target, inserted: frozenset[str]) -> None:
         self.target = target
-        self.brought = brought
+        self.inserted = inserted
         """The columns that the update half sets to the inserted value of the same column."""
         self._keys = keys_of(target.table)
 
@@ -179,10 +179,12 @@ class MetRows:
         """Return those of an INSERT that is being compiled; None if no key of theirs changes."""
         values: dict[str, Any] = half.values
         table: Any = compat.original(statement.table)
-        brought = frozenset(key for key, value in values.items() if _new(value, table) == key)
-        moving = {key: value for key, value in values.items() if key not in brought & half.met_by}
+        inserted = frozenset(
+            key for key, value in values.items() if _inserted_key(value, table) == key
+        )
+        moving = {key: value for key, value in values.items() if key not in inserted & half.met_by}
         target = _target(table, moving)
-        return cls(target, brought) if moving and target.may_change_keys else None
+        return cls(target, inserted) if moving and target.may_change_keys else None
 
     def targets(self, context: DefaultExecutionContext) -> Iterator[tuple[Target, list[Row]]]:
         """Yield an UPDATE, without parameters, of the rows that each row of the INSERT meets."""
@@ -213,7 +215,7 @@ def _target(table: Table, values: Row, *criteria: ColumnElement[bool]) -> Target
     return Target(half, table, table, assignments, (), is_first=True, is_inner=True)
 
 
-def _new(element: Any, table: Table) -> str | None:
+def _inserted_key(element: Any, table: Table) -> str | None:
     """Return the key of a column of the inserted row, if an element stands for one."""
     if isinstance(element, Function) and element.name.lower() == "values":  # MariaDB, MySQL
         (element,) = element.clauses
@@ -238,13 +240,13 @@ def _fixed(value: Any, *, new: Row, table: Table, parameters: Row) -> Any:
     if not isinstance(value, ClauseElement):
         return value
     for element in visitors.iterate(value):
-        key = _new(element, table)
+        key = _inserted_key(element, table)
         is_text = isinstance(element, TextClause) or getattr(element, "is_literal", False)
         if is_text or isinstance(element, SelectBase) or (key and new.get(key, UNKNOWN) is UNKNOWN):
             return UNKNOWN
 
     def replaced(element: Any, **_: object) -> Any:
-        key = _new(element, table)
+        key = _inserted_key(element, table)
         if key is not None:
             return as_sql(new[key], table.c[key])
         if isinstance(element, BindParameter) and not compat.is_anonymous(element):

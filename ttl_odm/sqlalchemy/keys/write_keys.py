@@ -214,30 +214,33 @@ class InsertedKeys(_KeysOfWrite):
             return self._purge.free(reclaimer, parameters)
         statement = emitted(invoked(context))
         if not (selected_names(statement) or value_lists(statement)):
-            named = [self._named(key, statement, parameters[0]) for key in self._taken.keys]
-            if UNKNOWN not in named:  # every execution of it is alike
-                self._purge = self._taken.conflicting.purge_of(filter(None, named))
+            keys = self._named_keys(statement, parameters[0])
+            if keys is not None:  # the names are the same in every execution
+                self._purge = self._taken.conflicting.purge_of(keys)
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
         return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
 
-    def _named(self, key: Key, statement: Insert, parameters: Row) -> Any:
-        """Return a key by parameter names.
+    def _named_keys(self, statement: Insert, parameters: Row) -> list[NamedKey] | None:
+        """Return the keys, named by parameters; None if SQL computes one.
 
-        None if no other row can have it, and `UNKNOWN` if SQL computes it.
+        Keys that no other row can have yet are left out.
         """
-        names = parameters_of(statement, key.columns)
-        if names is None:
-            return UNKNOWN
-        made = {
-            column: default_of(column, {})
-            for column, name in zip(key.columns, names, strict=True)
-            if name not in parameters
-        }
-        is_new = any(
-            value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
-        )
-        return None if is_new else NamedKey(key, names, made)
+        keys = []
+        for key in self._taken.keys:
+            names = parameters_of(statement, key.columns)
+            if names is None:
+                return None
+            made = {
+                column: default_of(column, {})
+                for column, name in zip(key.columns, names, strict=True)
+                if name not in parameters
+            }
+            if not any(
+                value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
+            ):
+                keys.append(NamedKey(key, names, made))
+        return keys
 
 
 class InnerInserts(_KeysOfWrite):
@@ -272,7 +275,7 @@ class ConflictingRows:
         """The table with the keys."""
         return self.binding.table if self.sub is None else self.sub.table
 
-    def with_keys(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    def at_root(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
         """Return a condition on the table with the keys as one on the table with the policy."""
         return at_root(self.sub, condition)
 
@@ -282,7 +285,7 @@ class ConflictingRows:
 
     def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
         """Delete the expired rows that meet a condition; return how many."""
-        return reclaimer.displace(self.binding, self.with_keys(condition))
+        return reclaimer.displace(self.binding, self.at_root(condition))
 
 
 class _Shape(NamedTuple):
@@ -328,8 +331,8 @@ class KeyPurge:
             self._conditions = conditions
         forms = self._forms(reclaimer, rows)
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
-        singly = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
-        if singly or len(rows) == 1:
+        is_one_each = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
+        if is_one_each or len(rows) == 1:
             return self._free_singly(reclaimer, rows, forms)
         most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
         most //= self._width
@@ -376,7 +379,7 @@ class KeyPurge:
             elif names:
                 single = len(names) == 1
                 values[f"key_{number}"] = [value for (value,) in several] if single else several
-        rows: Any = count or "some"
+        rows: Literal["some"] | int = count or "some"
         shape = _Shape(tuple(taken), rows, reclaimer.current, self._selects_first, forms)
         return self._run(reclaimer, shape, values)
 
@@ -480,22 +483,14 @@ class KeyPurge:
                 conditions.append(and_(*parts, *named.key.holding))
                 continue
             rows = [""] if shape.rows == "one" else [f"_{row}" for row in range(shape.rows)]
-            conditions += [
-                named.key.equals(
-                    {
-                        **{
-                            column: stored(
-                                bind(f"key_{number}_{place}{row}", type_=column.type), column
-                            )
-                            for place, column in enumerate(named.columns)
-                        },
-                        **made,
-                    },
-                    stored,
-                )
-                for row in rows
-            ]
-        return list(map(self._conflicting.with_keys, conditions if apart else [or_(*conditions)]))
+            for row in rows:
+                bound = {
+                    column: bind(f"key_{number}_{place}{row}", type_=column.type)
+                    for place, column in enumerate(named.columns)
+                }
+                own = {column: stored(value, column) for column, value in bound.items()}
+                conditions.append(named.key.equals({**own, **made}, stored))
+        return list(map(self._conflicting.at_root, conditions if apart else [or_(*conditions)]))
 
 
 @dataclass(frozen=True, slots=True)
