@@ -146,7 +146,7 @@ class GatedCompiler(Compiler):
     ttl_migrating: bool = False  # a second Table in it has no policy until a migration is over
 
     ttl_outdated: bool = False
-    ttl_renewed: Any = None
+    ttl_renewed: SQLCompiler | None = None
 
     ttl_mode = _Mode(including=False, writing=False, sweeping=False)
 

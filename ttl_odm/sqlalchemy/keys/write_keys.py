@@ -112,7 +112,7 @@ class TakenKeys:
         self._purge = conflicting.purge_of(NamedKey(key, key.names) for key in self.keys)
 
     @classmethod
-    def of(cls, table: Any, written: set[str] | None = None) -> TakenKeys | None:
+    def of(cls, table: Table, written: set[str] | None = None) -> TakenKeys | None:
         """Return the keys that a write of these columns takes; None if no expired row has any.
 
         `written` is None for an INSERT, which writes all columns.
@@ -194,7 +194,7 @@ class _KeysOfWrite:
         self._taken = taken
 
     @classmethod
-    def of(cls, table: object, written: set[str] | None = None) -> Self | None:
+    def of(cls, table: Table, written: set[str] | None = None) -> Self | None:
         """Return this for a write to a table; None if no expired row can be in its way."""
         taken = TakenKeys.of(table, written)
         return None if taken is None else cls(taken)

@@ -52,7 +52,7 @@ def selected_rows(statement: Insert, dialect: Dialect) -> FromClause:
     return named(statement.select).subquery()  # type: ignore[no-any-return]
 
 
-def _is_nameless(element: Any) -> bool:
+def _is_nameless(element: object) -> bool:
     if isinstance(element, ColumnClause):
         return element.is_literal
     return isinstance(element, ColumnElement) and not isinstance(element, Label)

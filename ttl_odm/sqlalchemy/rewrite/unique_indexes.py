@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import (
     Boolean,
+    ClauseElement,
     Column,
     ColumnElement,
     Integer,
@@ -93,7 +94,7 @@ def _render_index_condition(element: IndexCondition, compiler: SQLCompiler, **kw
     return "1 = 1"
 
 
-def _names(clause: Any) -> Iterator[str]:
+def _names(clause: ClauseElement) -> Iterator[str]:
     """Yield the names of columns in a clause, in lower case; for text, all words."""
     for element in visitors.iterate(clause):
         if isinstance(element, Column):
@@ -102,7 +103,7 @@ def _names(clause: Any) -> Iterator[str]:
             yield from re.findall(r"[\w$]+", _QUOTED.sub("", element.text).lower())
 
 
-def _nulls(clause: Any) -> Iterator[str]:
+def _nulls(clause: object) -> Iterator[str]:
     """Yield the names of columns that are NULL wherever a clause holds; perhaps not all."""
     while isinstance(clause, Grouping):
         clause = clause.element
