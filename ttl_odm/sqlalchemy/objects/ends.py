@@ -24,10 +24,9 @@ from sqlalchemy.util import EMPTY_DICT
 
 from ttl_odm.core import expiry
 from ttl_odm.core.expiry import EARLIEST
-from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
 from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of
@@ -35,15 +34,14 @@ from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.orm import Mapper, UOWTransaction
+    from sqlalchemy.orm import Mapper
 
     from ttl_odm.core import Policy
     from ttl_odm.sqlalchemy.compat import State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.time.clock import Sample
 
     Key = tuple[Any, ...]
@@ -240,81 +238,6 @@ def look_at(
             raise expired_error(state, verb)
 
 
-def missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
-    """Return those of the keys that no live row has."""
-    live = set(present(binding, keys, connection))
-    return [key for key in keys if key not in live]
-
-
-def present(
-    binding: Binding | Rule,
-    keys: list[Key],
-    connection: Connection,
-    *,
-    with_expired: bool = False,
-) -> list[Key]:
-    """Return those of the keys that a live row has, or any row."""
-    columns = list(binding.table.primary_key)
-    statement = select(*columns).where(is_one_of(columns, keys))
-    if with_expired:
-        statement = statement.options(include_expired())
-    elif connection.dialect.name in MYSQL_FAMILY:
-        # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
-        statement = statement.with_for_update(read=True)
-    return [tuple(row) for row in connection.execute(statement)]
-
-
-def error_if_gone(
-    uow: UOWTransaction | None,
-    mapper: Mapper[Any],
-    binding: Binding | Rule,
-    keys: list[Key],
-    connection: Connection,
-) -> ExpiredError | None:
-    """Return the error for an UPDATE by key that has not found all its rows; None if all are live.
-
-    Then a version id was changed meanwhile, and SQLAlchemy's own error is right.
-    """
-    gone = missing(binding, keys, connection)
-    return gone_error(uow, mapper, gone, "updated") if gone else None
-
-
-def check_uncounted(
-    uow: UOWTransaction | None,
-    mapper: Mapper[Any],
-    binding: Binding | Rule,
-    table: Table,
-    records: list[Any],
-) -> None:
-    """Raise `ExpiredError` if an UPDATE would miss rows, on drivers that don't count them."""
-    connection = records[0][compat.CONNECTION]
-    if not connection.dialect.supports_sane_rowcount:
-        keys = [compat.updated_key(mapper, table, binding.table, record) for record in records]
-        expired = error_if_gone(uow, mapper, binding, keys, connection)
-        if expired is not None:
-            raise expired
-
-
-def gone_error(
-    uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
-) -> ExpiredError:
-    """Return the error for objects whose rows a flush has not found."""
-    # The mapper is that of the table; the object may be of a class below it.
-    classes = {
-        state.key[1]: state.class_
-        for state in (() if uow is None else uow.states)
-        if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
-    }
-    model = classes.get(keys[0], mapper.class_).__name__
-    ids = [key[0] if len(key) == 1 else key for key in keys]
-    names = f"{model} {ids[0]!r}" if len(ids) == 1 else f"one of {model} {ids!r}"
-    return ExpiredError(
-        f"{names} can't be {verb}: the row has expired, or was deleted meanwhile.",
-        model=model,
-        key=ids[0] if len(ids) == 1 else ids,
-    )
-
-
 _READ: Final = (date, int, float, Decimal, str)
 
 
@@ -466,10 +389,3 @@ def _far(mapped: Mapper[Any], connection: Connection) -> _Far | None:
     ):
         far = memo[_FAR] = _Far.of(lifetime, sample, life)
     return far
-
-
-def countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
-    """Return what a flush writes, in batches whose rows the driver counts."""
-    if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
-        return [[record] for record in records]
-    return [records] if records else []

@@ -9,37 +9,35 @@ tables without a policy pass straight through.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, Table, bindparam, inspect
+from sqlalchemy import ColumnElement, Table, bindparam, inspect, select
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import (
-    check_uncounted,
-    checked,
-    countable,
-    error_if_gone,
-    gone_error,
-    missing,
-    present,
-)
+from ttl_odm.sqlalchemy.objects.ends import checked
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.bindings import Binding, root_binding_of
-from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
+from ttl_odm.sqlalchemy.policy.predicate import (
+    KEEP_LAST_MODIFIED,
+    base_row_written,
+    include_expired,
+)
 from ttl_odm.sqlalchemy.policy.references import done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
+from ttl_odm.sqlalchemy.purge.statements import is_one_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
@@ -125,17 +123,13 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             records = [r for r in records if r[compat.STATE] not in at_root]
         runs = checked(binding, mapper, records, "updated", compat.written)
         runs = chain([known], runs) if known else runs
-        for batch in chain.from_iterable(map(countable, runs)):
-            check_uncounted(uow, mapper, binding, table, batch)
+        for batch in chain.from_iterable(map(_countable, runs)):
+            _check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
+            keys = partial(_updated_keys, mapper, table, binding, batch)
             try:
-                emit(base_mapper, uow, mapper, table, batch, **options)
-            except StaleDataError as error:
-                keys = [compat.updated_key(mapper, table, binding.table, r) for r in batch]
-                expired = error_if_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION])
-                if expired is None:
-                    raise
-                raise expired from error
+                with _expired_if_missed(uow, mapper, binding, keys, batch[0][compat.CONNECTION]):
+                    emit(base_mapper, uow, mapper, table, batch, **options)
             finally:
                 base_row_written.reset(token)
             if uow is not None:
@@ -159,20 +153,106 @@ def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., No
             records = list(update)
         except ObjectDeletedError as error:
             raise _expired_on_load(rule, mapper, uow) from error
-        for batch in countable(records):
-            check_uncounted(uow, mapper, rule, table, batch)
-            try:
+        for batch in _countable(records):
+            _check_uncounted(uow, mapper, rule, table, batch)
+            keys = partial(_updated_keys, mapper, table, rule, batch)
+            with _expired_if_missed(uow, mapper, rule, keys, batch[0][compat.CONNECTION]):
                 emit(base_mapper, uow, mapper, table, batch, **options)
-            except ExpiredError:  # from a preparation
-                raise
-            except StaleDataError as error:
-                keys = [compat.updated_key(mapper, table, table, record) for record in batch]
-                expired = error_if_gone(uow, mapper, rule, keys, batch[0][compat.CONNECTION])
-                if expired is None:
-                    raise
-                raise expired from error
 
     return emit_updates
+
+
+@contextmanager
+def _expired_if_missed(
+    uow: UOWTransaction | None,
+    mapper: Mapper[Any],
+    binding: Binding | Rule,
+    keys: Callable[[], list[Key]],
+    connection: Connection,
+) -> Iterator[None]:
+    """Raise `ExpiredError` for rows that an UPDATE by these keys has missed."""
+    try:
+        yield
+    except ExpiredError:  # from a preparation
+        raise
+    except StaleDataError as error:
+        gone = _missing(binding, keys(), connection)
+        if not gone:  # a version id was changed meanwhile: SQLAlchemy's own error is right
+            raise
+        raise _gone_error(uow, mapper, gone, "updated") from error
+
+
+def _updated_keys(
+    mapper: Mapper[Any], table: Table, binding: Binding | Rule, records: list[Any]
+) -> list[Key]:
+    return [compat.updated_key(mapper, table, binding.table, record) for record in records]
+
+
+def _check_uncounted(
+    uow: UOWTransaction | None,
+    mapper: Mapper[Any],
+    binding: Binding | Rule,
+    table: Table,
+    records: list[Any],
+) -> None:
+    """Raise `ExpiredError` if an UPDATE would miss rows, on drivers that don't count them."""
+    connection = records[0][compat.CONNECTION]
+    if not connection.dialect.supports_sane_rowcount:
+        keys = _updated_keys(mapper, table, binding, records)
+        gone = _missing(binding, keys, connection)
+        if gone:
+            raise _gone_error(uow, mapper, gone, "updated")
+
+
+def _missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
+    """Return those of the keys that no live row has."""
+    live = set(_present(binding, keys, connection))
+    return [key for key in keys if key not in live]
+
+
+def _present(
+    binding: Binding | Rule,
+    keys: list[Key],
+    connection: Connection,
+    *,
+    with_expired: bool = False,
+) -> list[Key]:
+    """Return those of the keys that a live row has, or any row."""
+    columns = list(binding.table.primary_key)
+    statement = select(*columns).where(is_one_of(columns, keys))
+    if with_expired:
+        statement = statement.options(include_expired())
+    elif connection.dialect.name in MYSQL_FAMILY:
+        # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
+        statement = statement.with_for_update(read=True)
+    return [tuple(row) for row in connection.execute(statement)]
+
+
+def _gone_error(
+    uow: UOWTransaction | None, mapper: Mapper[Any], keys: list[Key], verb: str
+) -> ExpiredError:
+    """Return the error for objects whose rows a flush has not found."""
+    # The mapper is that of the table; the object may be of a class below it.
+    classes = {
+        state.key[1]: state.class_
+        for state in (() if uow is None else uow.states)
+        if state.key is not None and state.mapper.base_mapper is mapper.base_mapper
+    }
+    model = classes.get(keys[0], mapper.class_).__name__
+    ids = [key[0] if len(key) == 1 else key for key in keys]
+    names = f"{model} {ids[0]!r}" if len(ids) == 1 else f"one of {model} {ids!r}"
+    return ExpiredError(
+        f"{names} can't be {verb}: the row has expired, or was deleted meanwhile.",
+        model=model,
+        key=ids[0] if len(ids) == 1 else ids,
+    )
+
+
+def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
+    """Return what a flush writes, in batches whose rows the driver counts."""
+    if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
+        return [[record] for record in records]
+    return [records] if records else []
 
 
 def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
@@ -190,17 +270,16 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
             emit(base_mapper, uow, mapper, table, update)
             return
         runs = checked(binding, mapper, list(update), "updated", compat.post_written)
-        for batch in (batch for run in runs for batch in countable(run, connection_at=3)):
-            try:
+        for batch in (batch for run in runs for batch in _countable(run, connection_at=3)):
+            keys = partial(_keys_of, batch)
+            with _expired_if_missed(uow, mapper, binding, keys, batch[0][3]):
                 emit(base_mapper, uow, mapper, table, batch)
-            except StaleDataError as error:
-                keys = [state.key[1] for state, *_ in batch]
-                expired = error_if_gone(uow, mapper, binding, keys, batch[0][3])
-                if expired is None:
-                    raise
-                raise expired from error
 
     return emit_post_updates
+
+
+def _keys_of(records: list[Any]) -> list[Key]:
+    return [state.key[1] for state, *_ in records]
 
 
 def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
@@ -301,7 +380,7 @@ def _expired_on_load(binding: Binding | Rule, mapper: Mapper[Any], uow: Any) -> 
         if binding in (root_binding_of(table := state.mapper.local_table), rule_of(table))
     ]
     connection = uow.transaction.connection(mapper)
-    return gone_error(uow, mapper, missing(binding, keys, connection) or keys, "updated")
+    return _gone_error(uow, mapper, _missing(binding, keys, connection) or keys, "updated")
 
 
 def marking(delete: Callable[..., None]) -> Callable[..., None]:
@@ -359,13 +438,13 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         options = {"compiled_cache": compat.compiled_cache(base_mapper)}
         groups = (group for run in runs for group in groupby(run, key=itemgetter(2, 3)))
         for (connection, is_checked), group in groups:
-            for batch in countable(list(group), connection_at=2):
+            for batch in _countable(list(group), connection_at=2):
                 rows = [parameters for parameters, *_ in batch]
                 result = connection.execute(statement, rows, execution_options=options)
                 if is_checked and result.rowcount != len(batch):
                     keys = [key for _, key, *_ in batch]
-                    held = present(binding, keys, connection, with_expired=True)
-                    raise gone_error(uow, mapper, held or keys, "deleted")
+                    held = _present(binding, keys, connection, with_expired=True)
+                    raise _gone_error(uow, mapper, held or keys, "deleted")
 
     return emit_deletes
 
