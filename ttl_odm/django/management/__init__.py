@@ -1,13 +1,14 @@
-"""What ``manage.py`` has of ttl_odm.
+"""The commands of ``manage.py``.
 
-- `commands.ttl_sweep`: delete what has expired, once or for ever
-- `commands.ttl_status`: what there is to delete, and who does it
-- `commands.ttl_check`: whether a database is as the models say, and swept; `findings` looks
-- `commands.ttl_pause`, `commands.ttl_resume`: for every sweeper of a lease
-- `commands.ttl_plan`: what expires when, and what another policy would change
-- `units`: fields that the policy reads in another unit than they were written in
-- `options`: what they have in common: options, and the databases and models that these select
+- `commands.ttl_sweep`: delete expired rows, once or repeatedly
+- `commands.ttl_status`: how many rows are to be deleted, and which sweeper deletes them
+- `commands.ttl_check`: whether a database agrees with the models, and is swept; see `findings`
+- `commands.ttl_pause`, `commands.ttl_resume`: for all sweepers of a lease
+- `commands.ttl_plan`: which rows expire when, and what another policy would change
+- `commands.ttl_policy`: show and change stored defaults
+- `units`: fields whose values are in another unit than the policy reads
+- `options`: common options, and the databases and models that they select
 
-What they say is the sweeper's (`ttl_odm.sweeper.snapshot`, `ttl_odm.sweeper.findings`) and the
-forecast's, as with ``ttl-odm`` and ``flask ttl``.
+The texts come from `ttl_odm.sweeper.snapshot`, `ttl_odm.sweeper.findings` and the forecast, as with
+``ttl-odm`` and ``flask ttl``.
 """

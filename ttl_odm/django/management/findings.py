@@ -1,6 +1,6 @@
-"""What ``ttl_check`` looks at in a database of Django's: tables, columns, indexes, and its checks.
+"""The findings of ``ttl_check`` in a database of Django's: tables, columns, indexes, and checks.
 
-It asks the catalogue, and only reads. What any store can be asked is in `ttl_odm.sweeper.findings`.
+It queries the catalogue, and only reads. Findings for any store are in `ttl_odm.sweeper.findings`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding
     from ttl_odm.django.sweep.store import DjangoStore
 
 _MIGRATE: Final = "python manage.py makemigrations, and migrate"
@@ -35,7 +35,7 @@ _IS_INVALID: Final = (
 
 
 def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
-    """Look at the models of a store; if deep, read whole tables.
+    """Check the models of a store; with `deep`, read whole tables.
 
     Raises:
         StoreError: The database doesn't answer.
@@ -60,7 +60,7 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
 
 
 def _of_model(binding: Binding, alias: str) -> Iterator[Finding]:
-    """What ``manage.py check --database`` says of a model."""
+    """Yield the messages of ``manage.py check --database`` on a model."""
     table = binding.model._meta.db_table
     for message in (*of_model(binding), *of_database(binding, alias)):
         severity = Severity.ERROR if message.level >= checks.ERROR else Severity.WARNING
@@ -75,22 +75,23 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
             yield Finding(Severity.ERROR, "missing-table", table, message, _MIGRATE)
             return
         description = connection.introspection.get_table_description(cursor, table)
-        there = {column.name for column in description}
+        columns = {column.name for column in description}
         fields = (field for field in (binding.stamp, binding.own) if field is not None)
-        missing = [str(field.column) for field in fields if field.column not in there]
+        missing = [str(field.column) for field in fields if field.column not in columns]
         if missing:
             message = f"column {' and '.join(missing)} is not in the database"
             yield Finding(Severity.ERROR, "missing-column", table, message, _MIGRATE)
             return
-        yield from _of_dependents(model, connection)
+        for dependent in dependents:
+            yield from dependent.check(model, connection)
         yield from binding.source.findings(connection)
         if binding.sweep != "index":
             return
-        there = connection.introspection.get_constraints(cursor, table)
+        existing = connection.introspection.get_constraints(cursor, table)
         for index in model._meta.indexes:
             if not isinstance(index, TTLIndex):
                 continue
-            if index.name not in there:
+            if index.name not in existing:
                 message = f"index {index.name} is missing, and the sweeper needs it"
                 fix = creation(model, index, connection)
                 yield Finding(Severity.ERROR, "missing-index", table, message, fix)
@@ -104,7 +105,7 @@ def _of_schema(binding: Binding, connection: BaseDatabaseWrapper) -> Iterator[Fi
 
 
 def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
-    """See that numbers are in the units in which the policy reads them."""
+    """Check that numbers are in the units in which the policy reads them."""
     table = binding.model._meta.db_table
     for wrong in misread(binding, alias):
         severity = Severity.ERROR if wrong.is_most else Severity.WARNING
@@ -116,8 +117,3 @@ def _of_units(binding: Binding, alias: str) -> Iterator[Finding]:
         if wrong.is_most and not wrong.is_lifetime:
             fix = f"declare unit={wrong.unit!r} in the policy"
         yield Finding(severity, WRONG_UNIT, table, wrong.message, fix)
-
-
-def _of_dependents(model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-    for one in dependents:
-        yield from one.check(model, connection)

@@ -1,4 +1,4 @@
-"""What the commands have in common: their options, and the databases and models these select."""
+"""Common options of the commands, and the databases and models that they select."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ NO_MODELS: Final = "These databases contain no model with a policy."
 
 
 def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
-    """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given.
+    """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is specified.
 
-    The command may have settings of its own for it.
+    Args:
+        parser: The command's parser.
+        name: The option.
+        own: The command's own settings for it.
     """
     option = COMMAND_OPTIONS[name]
     settings: dict[str, Any] = {"type": option.type, "metavar": option.metavar}
@@ -43,7 +46,7 @@ def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
 
 
 def add_databases(parser: ArgumentParser) -> None:
-    """Add the option that says which databases to look at."""
+    """Add the option that selects databases."""
     parser.add_argument(
         "--database",
         action="append",
@@ -54,7 +57,7 @@ def add_databases(parser: ArgumentParser) -> None:
 
 
 def add_selection(parser: ArgumentParser) -> None:
-    """Add the options that say what to look at."""
+    """Add the options that select databases and models."""
     add_databases(parser)
     add_option(parser, "model", help="Only this model (app_label.Model) or table; may be repeated.")
     add_option(parser, "except", dest="excepted")
@@ -62,13 +65,13 @@ def add_selection(parser: ArgumentParser) -> None:
 
 
 def aliases(options: dict[str, Any]) -> list[str]:
-    """The databases that the options ask for."""
+    """Return the databases that the options select."""
     chosen: list[str] = options["database"] or [DEFAULT_DB_ALIAS]
     return chosen
 
 
 def program(alias: str, options: dict[str, Any]) -> Program:
-    """What is typed for another command about the same database; see `Program`."""
+    """Return how another command for the same database is typed; see `Program`."""
     words = [] if alias == DEFAULT_DB_ALIAS else ["--database", alias]
     if options["lease_name"] != LEASE_NAME:
         words += ["--lease-name", options["lease_name"]]
@@ -81,30 +84,33 @@ def program(alias: str, options: dict[str, Any]) -> Program:
 
 
 def labels(store: DjangoStore) -> dict[str, str]:
-    """The tables of a store, with their models."""
+    """Return the tables of a store, with the labels of their models."""
     return {model._meta.db_table: model._meta.label for model in store.models()}
 
 
 def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
-    """The stores that the options ask for, by alias."""
-    models = [binding.model for binding in bindings()]
+    """Return the stores that the options select, by alias."""
     by_name = {
         name: model
-        for model in models
+        for model in (binding.model for binding in bindings())
         for name in (model._meta.label_lower, model._meta.db_table.lower())
     }
-    left_out = _named(by_name, options["excepted"])
-    chosen = _named(by_name, options["model"]) or set(models)
+    excepted = _named(by_name, options["excepted"])
+    chosen = _named(by_name, options["model"]) or set(by_name.values())
     selected = {}
     for alias in aliases(options):
-        here = [model for model in DjangoStore(alias).models() if model in chosen - left_out]
-        if here:
-            selected[alias] = DjangoStore(alias, here)
+        models = [model for model in DjangoStore(alias).models() if model in chosen - excepted]
+        if models:
+            selected[alias] = DjangoStore(alias, models)
     return selected
 
 
 def _named(by_name: Mapping[str, Model], names: Sequence[str]) -> set[Model]:
-    """The models of these names; one with a rule adds nothing beside the model at its root."""
+    """Return the models of these names; one with a rule needs its root among them, and is ignored.
+
+    Raises:
+        CommandError: A name is unknown.
+    """
     named = {by_name[name.lower()] for name in names if name.lower() in by_name}
     for name in names:
         if name.lower() not in by_name and not any(_is_below(root, name.lower()) for root in named):

@@ -1,6 +1,6 @@
-"""Fields of Django's models whose values the policy reads in another way than they were written.
+"""Fields of Django's models whose values are in another unit, or form, than the policy reads.
 
-What it says is in `ttl_odm.sweeper.units`. It reads the first and the last rows by primary key.
+The values of the first and the last rows by primary key are judged by `ttl_odm.sweeper.units`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAMPLE: Final = 500
 
 
 def misread(binding: Binding, alias: str) -> Iterator[Misread]:
-    """Find fields of a policy whose values are in another unit, or that aren't read as dates."""
+    """Find fields of a policy whose values are in another unit, or can't be read as dates."""
     yield from _misread_texts(binding, alias)
     policy, columns = binding.policy, []
     if policy.unit not in (None, "iso"):
@@ -35,20 +35,20 @@ def misread(binding: Binding, alias: str) -> Iterator[Misread]:
     quote = connections[alias].ops.quote_name
     values = _values(binding, alias, {column: quote(column) for column in columns})
     nevers = policy.never if isinstance(policy, TTL) else ()
-    for column, found in values.items():
+    for column, sample in values.items():
         if binding.own is not None and column == binding.own.column:
-            lifetimes = [value for value in found if value not in nevers]
+            lifetimes = [value for value in sample if value not in nevers]
             wrong = misread_lifetimes(column, lifetimes)
         else:
-            wrong = misread_instants(column, policy.unit, found)
+            wrong = misread_instants(column, policy.unit, sample)
         if wrong is not None:
             yield wrong
 
 
 def is_read(binding: Binding, alias: str, table: str = "") -> str | None:
-    """Return SQL for whether a DateTimeField holds a date; None where the database ensures that.
+    """Return SQL for whether a DateTimeField holds a date; None if the database ensures that.
 
-    SQLite stores any text in its column. `table` is what to qualify the column with, quoted.
+    SQLite stores any text in its column. `table`, quoted, qualifies the column.
     """
     connection = connections[alias]
     if connection.vendor != "sqlite" or binding.form != "datetime":
@@ -61,10 +61,10 @@ def _misread_texts(binding: Binding, alias: str) -> Iterator[Misread]:
     read = is_read(binding, alias)
     if read is None:
         return
-    # An expression has no type, by which Django would make a datetime of a text.
+    # An expression has no type: for a column, Django would convert the text to a datetime.
     value = f"(+{connections[alias].ops.quote_name(str(binding.stamp.column))})"
-    found = _values(binding, alias, {"value": value, "read": read})
-    pairs = zip(found["value"], found["read"], strict=True)
+    samples = _values(binding, alias, {"value": value, "read": read})
+    pairs = zip(samples["value"], samples["read"], strict=True)
     texts = [(value, bool(read)) for value, read in pairs if value is not None]
     wrong = misread_dates(str(binding.stamp.column), "YYYY-MM-DD HH:MM:SS", texts)
     if wrong is not None:

@@ -8,7 +8,7 @@ import ttl_odm.django
 
 
 class Migration(migrations.Migration):
-    """Make it."""
+    """Create the table."""
 
     initial = True
     operations = [  # noqa: RUF012 (as Django writes it)

@@ -2,8 +2,8 @@
 
     INSTALLED_APPS = ["ttl_odm.django", "ttl_odm.django.policies", ...]
 
-For models that are declared with `Stored`; who has none needs neither the app nor its tables.
+For models that are declared with `Stored`; other projects need neither the app nor its tables.
 
-Here is what Django looks for under the app's name: migrations, templates, and modules that show
-what is in `ttl_odm.stored.django`.
+This package has what Django looks for under the app's name: migrations, templates, and modules that
+re-export those of `ttl_odm.stored.django`.
 """

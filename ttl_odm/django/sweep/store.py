@@ -1,7 +1,7 @@
-"""`DjangoStore`: what the sweeper needs to know of a database of Django's.
+"""`DjangoStore`: the sweeper's access to a database of Django's.
 
-Found by ``Sweeper(connections["default"])`` through the entry point ``django``, and by
-``manage.py ttl_sweep``. Each call uses the thread's own connection to the alias.
+``Sweeper(connections["default"])`` finds it by the entry point ``django``; ``manage.py ttl_sweep``
+uses it directly. Each call uses the thread's own connection to the alias.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 def open_store(
     connection: BaseDatabaseWrapper, targets: Model | Collection[Model] | None = None
 ) -> DjangoStore:
-    """Make the store of a connection; the entry point ``django`` of ``ttl_odm.stores``.
+    """Return the store of a connection; the entry point ``django`` of ``ttl_odm.stores``.
 
-    No targets stands for all models that have a policy.
+    Without targets, it sweeps all models that have a policy.
     """
     return DjangoStore(connection.alias, targets)
 
@@ -54,7 +54,7 @@ class DjangoStore:
     def __init__(
         self, using: str = "default", models: Model | Collection[Model] | None = None
     ) -> None:
-        """Find what there is to sweep.
+        """Find the models to sweep.
 
         Args:
             using: The alias of the database.
@@ -84,12 +84,12 @@ class DjangoStore:
 
     @property
     def backend(self) -> str:
-        """The vendor, as Django has it: ``mysql`` for MariaDB too."""
+        """Django's name of the vendor: ``mysql`` for MariaDB too."""
         return str(connections[self._using].vendor)
 
     @property
     def hides_purges(self) -> bool:
-        """Whether the database can keep them from replicas."""
+        """Whether the database can hide purges from replicas."""
         return clock.family_of(connections[self._using]).hides_writes
 
     def targets(self) -> Sequence[str]:
@@ -97,25 +97,26 @@ class DjangoStore:
         return [binding.model._meta.db_table for binding in self._bindings()]
 
     def models(self) -> list[Model]:
-        """The models, in the same order."""
+        """Return the models, in the order of `targets`."""
         return [binding.model for binding in self._bindings()]
 
     @property
     def hooks(self) -> Hooks:
-        """What the models declare as ``__ttl_on_purged__``.
+        """The hooks that models declare as ``__ttl_on_purged__``.
 
-        Those of models that are not swept too: their rows may go before those they refer to.
+        Also those of models that are not swept: their rows may be removed before rows that they
+        refer to.
         """
         models = [binding.model for binding in bindings()]
         return sum((hooks_of(model, model._meta.db_table) for model in models), Hooks())
 
     @property
     def leases(self) -> DjangoLeases:
-        """In a table of the same database."""
+        """The leases in a table of the same database."""
         return DjangoLeases(self._using)
 
     def due(self, target: str) -> Due | None:
-        """Find what has expired in a table; None while its TTL is off."""
+        """Find out which rows of a table are due; None while its TTL is off."""
         with self._errors_at(target):
             return find_due(self._binding(target), self._using)
 
@@ -134,13 +135,14 @@ class DjangoStore:
             return count(self._binding(target), self._using)
 
     def count_facts(self, target: str) -> Mapping[str, Fact]:
-        """Count what goes along with the expired rows of a table."""
+        """Count the dependents of the expired rows of a table."""
         with self._errors_at(target):
             rows = count_dependents(self._binding(target), self._using)
-            return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
+            facts = [dependent.facts(rows) for dependent in dependents]
+            return {name: fact for named in facts for name, fact in named.items()}
 
     def out_of_reach(self, target: str) -> list[Finding]:
-        """Find rows of a table that no sweep finds, each kind with its fix; reads all of it."""
+        """Find rows that no sweep finds, each kind with its fix; this reads the whole table."""
         with self._errors_at(target):
             return out_of_reach(self._binding(target), self._using)
 
@@ -162,9 +164,9 @@ class DjangoStore:
 
     @contextmanager
     def _errors_at(self, target: str, timeout: float | None = None) -> Iterator[None]:
-        """Wait for nobody for long, and raise the sweeper's errors.
+        """Limit waits and the time of statements, and raise the sweeper's errors.
 
-        That the database has no such table is one of its own.
+        A missing table raises MissingTargetError.
         """
         try:
             with store_errors(), impatient(self._using, timeout) as has_fixed_zone:
@@ -174,7 +176,7 @@ class DjangoStore:
                 yield
         except StoreError as error:
             driver_error = error.__cause__ and error.__cause__.__cause__
-            if is_missing_table(driver_error):  # it may be another one, that refers to this
+            if is_missing_table(driver_error):  # it may be another table that refers to this one
                 connection = connections[self._using]
                 if target not in connection.introspection.table_names():
                     raise MissingTargetError(f"There is no table {target!r}.") from error
@@ -186,7 +188,10 @@ class DjangoStore:
 
     @staticmethod
     def _roots(models: Collection[Model], known: Mapping[Model, Binding]) -> dict[Model, Binding]:
-        """The policies of models; rows with a rule go with those at its root, named beside it."""
+        """Return the policies of models.
+
+        A model with a rule is swept with the model at its root, which must be among them.
+        """
         concrete: Any = [
             model._meta.concrete_model if hasattr(model, "_meta") else None for model in models
         ]
@@ -199,7 +204,7 @@ class DjangoStore:
         return roots
 
     def _bindings(self) -> list[Binding]:
-        """The policies, by foreign keys: rows go before those that they refer to."""
+        """Return the policies in the order of sweeps: referring models before their targets."""
         known = {binding.model: binding for binding in bindings()}
         models = self._models
         if models is None:

@@ -32,21 +32,26 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 _POSTGRESQL_WAIT: Final = "50ms"
-"""How long a statement waits for a row that somebody holds, or for a table."""
+"""How long a statement waits for a locked row or table."""
 
 
 @contextmanager
 def impatient(
     using: str, timeout: float | None = None, *, row_wait: int | None = None
 ) -> Iterator[bool]:
-    """Let statements wait for locks, and run for `timeout` seconds, only so long.
+    """Limit how long statements wait for locks, and run.
 
-    Yields whether the clocks of the session never change; see `ttl_odm.django.policy.timestamps`.
+    The settings of the session are restored at the end. After a failure the connection is closed
+    instead, because its state is unknown, and Django opens another one. SQLite's state is always
+    known.
 
-    `row_wait`: seconds that they wait for a row that somebody holds, if that is to be longer.
+    Args:
+        using: The alias of the database.
+        timeout: Seconds that a statement may run; None for no limit.
+        row_wait: Seconds that a statement waits for a locked row; None for a short wait.
 
-    The settings of the session come back at the end. After a failure the connection is closed
-    instead: nobody knows what state it is in, and Django makes another. SQLite's is always known.
+    Yields:
+        Whether the clocks of the session never change; see `ttl_odm.django.policy.timestamps`.
     """
     connection = connections[using]
     settings: dict[str, Any] = {}
@@ -66,7 +71,7 @@ def impatient(
     zone = ZONE if connection.vendor == "mysql" else ()
     before = _read(connection, [*settings, *zone])
     has_fixed_zone = not zone or is_fixed(*(before.pop(name) for name in zone))
-    if connection.vendor == "sqlite":  # where the application may let it wait for less
+    if connection.vendor == "sqlite":  # for which the application may have set a shorter wait
         settings = {name: min(value, before[name]) for name, value in settings.items()}
     _write(connection, settings)
     try:
@@ -74,7 +79,7 @@ def impatient(
     except BaseException:
         if connection.vendor == "sqlite":
             _write(connection, before)
-        elif not connection.in_atomic_block:  # as in a TestCase, whose end undoes everything
+        elif not connection.in_atomic_block:  # a TestCase rolls everything back at its end
             connection.close()
         raise
     _write(connection, before)
@@ -82,7 +87,7 @@ def impatient(
 
 @contextmanager
 def at_once(using: str) -> Iterator[None]:
-    """Let statements fail at once where somebody holds a row, rather than wait, on MariaDB.
+    """Let statements fail at once if a row is locked, instead of waiting for it, on MariaDB.
 
     See `ttl_odm.sqlalchemy.sweep.transactions.at_once`.
     """
@@ -95,7 +100,7 @@ def at_once(using: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        with suppress(DatabaseError, InterfaceError):  # it may be lost
+        with suppress(DatabaseError, InterfaceError):  # the connection may be lost
             _write(connection, waits)
         raise
     _write(connection, waits)
@@ -103,9 +108,10 @@ def at_once(using: str) -> Iterator[None]:
 
 @contextmanager
 def unlogged(using: str, *, replicate: bool) -> Iterator[None]:
-    """Let nothing of further transactions be logged for replicas, on MariaDB and MySQL.
+    """Keep further transactions from being logged for replicas, on MariaDB and MySQL.
 
-    Where a transaction has that for itself (PostgreSQL) see that there is an origin.
+    On PostgreSQL that is a property of a transaction: see `under_origin`, whose origin is created
+    here if it is missing.
     """
     connection = connections[using]
     if replicate:
@@ -124,7 +130,7 @@ def unlogged(using: str, *, replicate: bool) -> Iterator[None]:
 
 @contextmanager
 def under_origin(using: str, *, replicate: bool) -> Iterator[None]:
-    """Let all that a transaction writes have the origin, on PostgreSQL.
+    """Give everything that a transaction writes the origin, on PostgreSQL.
 
     See `ttl_odm.sqlalchemy.sweep.transactions.under_origin`.
     """
@@ -163,7 +169,7 @@ def _write(connection: BaseDatabaseWrapper, settings: Mapping[str, Any]) -> None
 
 @contextmanager
 def _undone(connection: BaseDatabaseWrapper, do: str, undo: str) -> Iterator[None]:
-    """Run a statement, and undo it by another at the end, or close the connection."""
+    """Run a statement, and undo it by another one at the end, or close the connection."""
     is_done = True
     try:
         try:
@@ -188,7 +194,7 @@ def _undone(connection: BaseDatabaseWrapper, do: str, undo: str) -> Iterator[Non
 
 @contextmanager
 def _rights_named(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Say which right a user lacks, in place of the driver's error."""
+    """Replace the driver's error by one that names the missing privilege."""
     try:
         yield
     except DatabaseError as error:
@@ -199,14 +205,14 @@ def _rights_named(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _make_origin(connection: BaseDatabaseWrapper) -> None:
-    """Make the origin, if there is none yet."""
+    """Create the origin, unless it exists."""
     if _run(connection, FIND_ORIGIN):
         return
     try:
         with _rights_named(connection), transaction.atomic(using=connection.alias):
             _run(connection, MAKE_ORIGIN)
     except DatabaseError as error:
-        if not is_taken(error):  # somebody else has just made it
+        if not is_taken(error):  # another sweeper has just created it
             raise
 
 

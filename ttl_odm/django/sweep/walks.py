@@ -1,6 +1,6 @@
-"""How a sweep goes from one default of a table to the next: `Walk`.
+"""`Walk`: how a sweep goes from one default of a table to the next.
 
-`SweptSource` is the half of `DefaultSource` that sweeps ask for it.
+`SweptSource` is the half of `DefaultSource` that provides it.
 
 This module must not know which extensions there are.
 """
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 class Keys(NamedTuple):
-    """Rows of one batch, by their primary keys, where the next batch begins, and this one."""
+    """The rows of a batch, by their primary keys.
+
+    Attributes:
+        keys: The primary keys.
+        resume: Where the next batch begins; None when this is the last.
+        again: Where this batch begins.
+    """
 
     keys: list[Any]
     resume: Any
@@ -31,51 +37,51 @@ class Range(Protocol):
 
     @property
     def resume(self) -> Any:
-        """Where the one after it begins; None when this is the last."""
+        """Where the next range begins; None when this is the last."""
         ...
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has more rows, which nothing but their keys tells apart."""
+        """Whether more rows than a batch have the same place, so only keys distinguish them."""
         ...
 
 
 class Walk(Protocol):
-    """How a sweep goes from one default to the next, by an index with the rows of each together.
+    """How a sweep goes from one default to the next, by an index that groups rows by default.
 
-    It finds batches of the rows that inherit as `ExpiredRows` does.
+    It finds batches of inheriting rows, as `ExpiredRows` does.
     """
 
     def overdue(self) -> float | None:
-        """For how many seconds the first row has been expired; None if there are none."""
+        """Return for how many seconds the first row has been expired; None if there are none."""
         ...
 
     def next_range(self, resume: Any, size: int) -> Range | None:
-        """The rows of the next batch, by their order alone; None if there are none."""
+        """Return the range of the next batch, by order alone; None if there are no rows."""
         ...
 
     def within(self, key_range: Any, /) -> AnyQuerySet:
-        """The rows of a range."""
+        """Return the rows of a range."""
         ...
 
     def keys(self, resume: Any, size: int) -> Keys | None:
-        """The keys of the next so many rows; None if there are none."""
+        """Return the keys of the next rows, `size` of them; None if there are none."""
         ...
 
     def stretches(self) -> Iterator[AnyQuerySet]:
-        """All expired rows, in parts."""
+        """Yield all expired rows, in several querysets."""
         ...
 
 
 class SweptSource(DefaultSource):
-    """A source of defaults that a sweep may have a way to, from one to the next."""
+    """A source of defaults that may offer sweeps a `Walk`."""
 
     @abstractmethod
     def walk(self, using: str) -> Walk | None:
-        """That way; None where no index leads there."""
+        """Return the walk; None if no index supports it."""
 
 
 def walk_of(binding: Binding, using: str) -> Walk | None:
-    """How a sweep goes through the defaults of a table; None where it doesn't."""
+    """Return how a sweep goes through the defaults of a table; None if it doesn't."""
     source = binding.source
     return source.walk(using) if isinstance(source, SweptSource) else None

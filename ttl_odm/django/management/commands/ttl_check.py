@@ -1,4 +1,4 @@
-"""``manage.py ttl_check``: is a database as the models say, and does anybody sweep it?"""
+"""``manage.py ttl_check``: does a database agree with the models, and is it swept?"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         "comes with the command or statement that fixes it. It changes nothing. Exit status: 0 no "
         "findings or only warnings, 1 errors (with --strict also warnings), 2 usage error."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings here
+    requires_system_checks = ()  # the command reports those of ttl_odm as findings
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
-        """Look at one database after the other."""
+        """Check one database after the other."""
         if options["max_age"] <= 0:
             raise CommandError(
                 "--max-age: give a number of seconds greater than 0.", returncode=Status.USAGE
@@ -72,13 +72,13 @@ class Command(BaseCommand):
                 returncode=Status.USAGE,
             )
         for alias, store in selected.items():
-            asked = alias
+            checked = alias
             try:
                 findings = _findings(store, alias, options)
-                for asked in options["replicas"]:
-                    findings += _of_replica(store, asked)
+                for checked in options["replicas"]:
+                    findings += _of_replica(store, checked)
             except StoreError as error:
-                self.stderr.write(f"{asked}: {visible(str(error))}")
+                self.stderr.write(f"{checked}: {visible(str(error))}")
                 failed = True
                 continue
             failed |= have_failed(findings, strict=options["strict"])
@@ -114,6 +114,6 @@ def _of_replica(store: DjangoStore, alias: str) -> list[Finding]:
         raise CommandError(
             f"--replica {alias}: it isn't of the database's kind.", returncode=Status.USAGE
         )
-    server = replica.server()  # and is connected then
+    server = replica.server()  # which also connects, before the clocks are compared
     before, now, after = store.now(), replica.now(), store.now()
     return of_replica(alias, now, (before, after), server)

@@ -1,4 +1,4 @@
-"""``manage.py ttl_pause``: let no sweeper begin another batch, in whatever process."""
+"""``manage.py ttl_pause``: keep all sweepers, in any process, from beginning another batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         "that shares the lease, in any process, and survives their restart. Expired rows stay "
         "hidden meanwhile."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
-        """Pause them in one database after the other."""
+        """Pause the sweepers of one database after the other."""
         for alias in aliases(options):
             sweeper = Sweeper(DjangoStore(alias), lease_name=options["lease_name"])
             try:

@@ -1,4 +1,4 @@
-"""``manage.py ttl_plan``: what expires when, and what another policy would change."""
+"""``manage.py ttl_plan``: which rows expire when, and what another policy would change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Command(BaseCommand):
-    """Forecast what of a model expires."""
+    """Forecast which rows of a model expire."""
 
     help = (
         "Forecast which rows of a model expire in the next 30 days. With --default-ttl or "
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         "which expired rows would become visible again. It changes nothing. Tables of more than "
         "100,000 rows are sampled, and the sampling error (95 %%) is shown."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
@@ -77,13 +77,12 @@ class Command(BaseCommand):
         if options["as_json"]:
             self.stdout.write(json.dumps({"database": alias, **forecast.to_dict()}))
             return
-        said = forecast.paragraphs(terminal_width(self.stdout), " --deep counts all.")
-        self.stdout.write(without_controls("\n".join(map(str, said))))
+        paragraphs = forecast.paragraphs(terminal_width(self.stdout), " --deep counts all.")
+        self.stdout.write(without_controls("\n".join(map(str, paragraphs))))
 
 
 def _model(name: str) -> Model:
-    every = apps.get_models(include_auto_created=True)
-    for model in every:
+    for model in apps.get_models(include_auto_created=True):
         if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
             return model
     labels = ", ".join(sorted(binding.model._meta.label for binding in bindings())) or "none"

@@ -1,4 +1,4 @@
-"""``manage.py ttl_policy``: defaults that the database stores, shown and changed by operators."""
+"""``manage.py ttl_policy``: show and change defaults that the database stores."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Command(BaseCommand):
     """Show and change stored defaults."""
 
     help = "Show and change default ttls stored in the database (Stored)."
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what can be done, and its options."""
+        """Add the actions and their options."""
         actions = parser.add_subparsers(dest="action", required=True)
         shown = {
             "show": "Show the stored defaults of all models, or of the given ones.",
@@ -74,7 +74,7 @@ class Command(BaseCommand):
         _add_common(change)
 
     def handle(self, **options: Any) -> None:
-        """Do it."""
+        """Carry out the action."""
         if not apps.is_installed(APP):
             message = f"add {APP!r}, which stores defaults, to INSTALLED_APPS."
             raise CommandError(message, returncode=Status.USAGE)
@@ -96,15 +96,15 @@ class Command(BaseCommand):
             if router.allow_migrate_model(using, binding.model)
         ]
         is_history = options["action"] == "history"
-        found: Sequence[Any] = ()
+        rows: Sequence[Any] = ()
         if models:
             read: Any = policy_changes if is_history else stored_policies
-            found = read(*models, using=using)
+            rows = read(*models, using=using)
         if options["as_json"]:
-            self.stdout.write(json.dumps([plain(row) for row in found], default=str))
+            self.stdout.write(json.dumps([plain(row) for row in rows], default=str))
             return
-        lines = change_lines(found) if is_history else stored_lines(found)
-        text = aligned(lines) if found else NOTHING
+        lines = change_lines(rows) if is_history else stored_lines(rows)
+        text = aligned(lines) if rows else NOTHING
         self.stdout.write(without_controls(text))
 
     def _set(self, options: dict[str, Any]) -> None:
@@ -116,33 +116,35 @@ class Command(BaseCommand):
             raise CommandError(message, returncode=Status.USAGE)
         ttl = parse_stored(text, where=f"TTL {text!r}")
         model = _model(options["model"])
-        what: dict[str, Any] = {"scope": _value(model, named), "using": options["database"]}
-        who, token = options["by"], options["approve"]
+        target: dict[str, Any] = {"scope": _value(model, named), "using": options["database"]}
+        user, token = options["by"], options["approve"]
         if token is None:
-            seen = preview_policy(model, ttl, deep=bool(options["deep"]), **what)
+            preview = preview_policy(model, ttl, deep=bool(options["deep"]), **target)
             if options["as_json"]:
-                self.stdout.write(json.dumps(seen.to_dict()))
+                self.stdout.write(json.dumps(preview.to_dict()))
                 return
-            said = seen.paragraphs(terminal_width(self.stdout), " --deep counts all.")
-            self.stdout.write(without_controls("\n".join(map(str, said))))
+            paragraphs = preview.paragraphs(terminal_width(self.stdout), " --deep counts all.")
+            self.stdout.write(without_controls("\n".join(map(str, paragraphs))))
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
-                self.stdout.write(f"{UNCHANGED} To make the change, add:\n--approve {seen.token}")
+                self.stdout.write(
+                    f"{UNCHANGED} To make the change, add:\n--approve {preview.token}"
+                )
                 return
-            who = who or user_name()
-            self.stdout.write(f"{ITS_TOKEN} {seen.token}")
+            user = user or user_name()
+            self.stdout.write(f"{ITS_TOKEN} {preview.token}")
             self.stdout.flush()
             try:
                 token = input(f"{TYPE_IT}: ").strip()
             except (EOFError, KeyboardInterrupt):
                 self.stdout.write("")
                 raise CommandError(UNCHANGED) from None
-            if token != seen.token:
+            if token != preview.token:
                 raise CommandError(f"That is not the token. {UNCHANGED}")
-        who = who or user_name()
-        approve_policy(model, ttl, token=token, by=who, reason=options["reason"], **what)
-        made = {"model": options["model"], "ttl": ttl, "by": who, "reason": options["reason"]}
-        changed = f"Changed: {options['model']} {' '.join(options['change'])}."
-        self.stdout.write(json.dumps(made) if options["as_json"] else changed)
+        user = user or user_name()
+        approve_policy(model, ttl, token=token, by=user, reason=options["reason"], **target)
+        change = {"model": options["model"], "ttl": ttl, "by": user, "reason": options["reason"]}
+        message = f"Changed: {options['model']} {' '.join(options['change'])}."
+        self.stdout.write(json.dumps(change) if options["as_json"] else message)
 
 
 def _add_common(parser: ArgumentParser) -> None:
@@ -167,7 +169,7 @@ def _model(name: str) -> Model:
 
 
 def _value(model: Model, named: Sequence[str]) -> str | None:
-    """The scope of ``FIELD=VALUE``; None where nothing is named."""
+    """Return the scope of ``FIELD=VALUE``; None if there is no such argument."""
     if not named:
         return None
     policy = next(binding.policy for binding in stored_bindings() if binding.model is model)

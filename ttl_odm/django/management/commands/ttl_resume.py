@@ -1,4 +1,4 @@
-"""``manage.py ttl_resume``: let the sweepers go on that ``ttl_pause`` has stopped."""
+"""``manage.py ttl_resume``: let sweepers continue that ``ttl_pause`` has stopped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Command(BaseCommand):
-    """Let the sweepers of a lease go on."""
+    """Resume the sweepers of a lease."""
 
     help = "Resume the sweepers that ttl_pause has stopped."
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

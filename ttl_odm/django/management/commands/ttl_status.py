@@ -1,4 +1,4 @@
-"""``manage.py ttl_status``: what there is to sweep, who does it, and when that was last done."""
+"""``manage.py ttl_status``: how much there is to sweep, which sweeper does it, the last sweep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         "Show live and expired rows, who holds the sweepers' lease, and the last sweep. Exit "
         "status: 0 done, 1 a database or a table didn't answer, 2 usage error."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         add_option(parser, "lease_name", default=LEASE_NAME)
 
     def handle(self, **options: Any) -> None:
-        """Look at one database after the other."""
+        """Show one database after the other."""
         failed, selected = False, stores(options)
         if not selected:
             self.stderr.write(NO_MODELS)

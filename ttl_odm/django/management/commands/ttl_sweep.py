@@ -1,4 +1,4 @@
-"""``manage.py ttl_sweep``: delete the rows that have expired, once or for ever."""
+"""``manage.py ttl_sweep``: delete expired rows, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 
 class Command(BaseCommand):
-    """Delete the rows that have expired, in small batches."""
+    """Delete expired rows in small batches."""
 
     help = (
         "Delete all expired rows in small batches. On a terminal it counts the rows first and asks "
         "for confirmation. Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, "
         "4 another sweeper holds the lease, 5 the server takes no writes."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     _is_typed = False
-    """Whether it was typed on a command line; `call_command` has nobody to ask."""
+    """Whether it runs from a command line; with `call_command` there is no user to ask."""
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run as a command line says."""
+        """Run from a command line."""
         self._is_typed = True
         super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what `ttl_odm.sweeper.SweepOptions` has, under the same names."""
+        """Add the options of `ttl_odm.sweeper.SweepOptions`, under the same names."""
         add_selection(parser)
         parser.add_argument(
             "--every",
@@ -112,12 +112,12 @@ class Command(BaseCommand):
             counts = {alias: counter.run_once() for alias, counter in counters.items()}
         try:
             due = [due_rows(count, options.get("max_rows")) for count in counts.values()]
-            asked = question(due, counts.values())
-            if asked is None:
+            text = question(due, counts.values())
+            if text is None:
                 return True
             for alias, count in counts.items():
                 self.stderr.write(_text(alias, count), style_func=str)
-            self.stderr.write(f"{asked} [y/N]: ", style_func=str, ending="")
+            self.stderr.write(f"{text} [y/N]: ", style_func=str, ending="")
             self.stderr.flush()
             return input().strip().lower() in {"y", "yes"}
         except (EOFError, KeyboardInterrupt):

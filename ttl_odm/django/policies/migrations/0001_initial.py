@@ -1,6 +1,6 @@
 """The tables of stored defaults.
 
-Where a program that uses SQLAlchemy has made them: ``migrate --fake-initial``.
+If a program that uses SQLAlchemy has created them: ``migrate --fake-initial``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ttl_odm.django.policies.fields import ExactField
 
 
 class Migration(migrations.Migration):
-    """Make them."""
+    """Create the tables."""
 
     initial = True
     operations = [  # noqa: RUF012 (as Django writes it)
