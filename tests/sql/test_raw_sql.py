@@ -104,7 +104,7 @@ def test_the_name_of_a_cte_is_no_table(sql: str, found: list[str]) -> None:
 )
 def test_what_conditions_of_its_own_query_ask_of_a_table(sql: str, asked: set[str]) -> None:
     (source,) = [one for one in parse(sql, POSTGRES).sources if one.name == ("tokens",)]
-    assert source.asked == asked
+    assert source.condition_columns == asked
 
 
 @pytest.mark.parametrize(

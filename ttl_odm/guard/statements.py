@@ -1,9 +1,9 @@
-"""Which statements of raw SQL read or change rows, which don't, and which nobody can tell.
+"""Which statements of raw SQL read or change rows, which don't, and which can't be understood.
 
-A guard sends only what it understands. A statement is parsed, or it is known to read and change no
-rows of a table, or it is rejected: programs, SQL inside a string, and kinds of statements that are
-not listed here. What a view, a function or a procedure reads is not visible in the SQL that uses
-it.
+A guard sends only statements that it understands. A statement is parsed, or it is known not to read
+or change rows of a table, or it is rejected: programs, SQL inside a string, and kinds of statements
+that are not listed here. What a view, a function or a procedure reads is not visible in the SQL
+that uses it.
 
 This module must not know what a table is.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.dialects import MYSQL_FAMILY
 
-# First: it says what to install where sqlglot is missing.
+# First: without sqlglot, its error says what to install.
 from ttl_odm.guard.words import READING, WRITING, Words, word_of  # isort: split
 
 import sqlglot
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _MODIFIERS: Final = {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE"}
 _ROWS: Final = {*READING, *WRITING} - {"(", "COPY"}
-"""How the statement begins that stands inside another one."""
+"""How a statement inside another one begins."""
 
 _PREFIXES: Final = {"EXPLAIN", "DESCRIBE", "DESC", "ANALYZE", "DECLARE", "SET"}
-"""What a statement may stand behind: EXPLAIN SELECT, DECLARE c CURSOR FOR SELECT, SET ... FOR."""
+"""Words in front of a statement: EXPLAIN SELECT, DECLARE c CURSOR FOR SELECT, SET ... FOR."""
 
 _BEFORE_FOR: Final = {"DECLARE", "SET"}
 _BEFORE_TABLE: Final = {"AS", "ALL", "UNION", "EXCEPT", "INTERSECT", "DISTINCT", "FOR"}
@@ -47,10 +47,10 @@ _MAINTENANCE: Final = {
     *("REVOKE", "ROLLBACK", "SAVEPOINT", "SECURITY", "SET", "SHOW", "SHUTDOWN", "START", "STOP"),
     *("TRUNCATE", "UNINSTALL", "UNLISTEN", "UNLOCK", "USE", "VACUUM", "XA"),
 }
-"""Statements that read and change no rows, unless there is a query in them."""
+"""Statements that neither read nor change rows, unless they contain a query."""
 
 _PRIVILEGES: Final = {"GRANT", "REVOKE", "POLICY", "PUBLICATION"}
-"""Where SELECT and UPDATE are names of rights."""
+"""Statements, and their objects, in which SELECT and UPDATE are names of privileges."""
 
 _PROGRAMS: Final = {"FUNCTION", "PROCEDURE", "TRIGGER", "EVENT", "PACKAGE", "RULE"}
 _OBJECTS: Final = {
@@ -63,7 +63,7 @@ _TRANSACTIONS: Final = {
     *("TRANSACTION", "TRAN", "WORK", "ISOLATION", "READ", "NOT", "DEFERRABLE", "DEFERRED"),
     *("IMMEDIATE", "EXCLUSIVE", "CONCURRENT"),
 }
-"""What follows BEGIN, if it begins a transaction and not a program."""
+"""Words behind BEGIN that begin a transaction, not a program."""
 
 _RUNNING_SQL: Final = {
     "postgresql": (
@@ -73,32 +73,32 @@ _RUNNING_SQL: Final = {
     "mysql": "execute_prepared_stmt",
     "sqlite": "eval|load_extension",
 }
-"""Functions whose arguments are SQL that they run, or names of what they read; as a pattern."""
+"""Functions that run SQL in their arguments, or read what these name; as a pattern."""
 
 _COMPOSING: Final = {
     "postgresql": r'|u&"|\b(?:prepare|execute|do)\b',
     "mysql": r"|\b(?:prepare|execute)\b",
     "sqlite": "",
 }
-"""What else may reach a table whose name isn't in the text."""
+"""Other ways to reach a table whose name isn't in the text."""
 
 
 class NotUnderstoodError(Exception):
-    """A statement may read or change rows in a way that can't be seen."""
+    """A statement may read or change rows in a way that the guard can't see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One statement of several, and where it begins."""
+    """One statement of a text, and its position."""
 
     text: str
     start: int
 
 
 def may_compose(sql: str, dialect: str) -> bool:
-    """Whether a text may reach tables whose names it doesn't have: by SQL that it composes.
+    """Whether a text may reach tables that it doesn't name, by SQL that it composes.
 
-    A quick look, which is right about most; `chunks` and `check_words` see what it is.
+    A quick test, which may be true without reason; `chunks` and `check_words` are exact.
     """
     return bool(_composing(_family(dialect)).search(sql))
 
@@ -131,10 +131,10 @@ def _check_table_statements(words: Words) -> None:
 
 
 def chunks(words: Words, dialect: str) -> Iterator[Chunk]:
-    """The statements of a text that read or change rows.
+    """Yield the statements of a text that read or change rows.
 
     Raises:
-        NotUnderstoodError: A statement of the text is of no kind that is known.
+        NotUnderstoodError: A statement of the text is of an unknown kind.
     """
     statement: list[Token] = []
     for token in [*words.tokens, None]:
@@ -151,7 +151,7 @@ def _of_statement(words: Words, statement: Sequence[Token], dialect: str) -> Ite
     if first in {*READING, *WRITING}:
         yield Chunk(_blanked(words.text, statement)[start:end], start)
         return
-    # The tokenizer makes one string of what follows some words.
+    # Behind some words, the tokenizer makes one string of the rest.
     rest = Words.of(words.text[statement[0].end + 1 : end], words.parser)
     inner = [word_of(token) for token in rest.tokens]
     if first == "PREPARE" and inner[:1] == ["TRANSACTION"]:
@@ -164,9 +164,9 @@ def _of_statement(words: Words, statement: Sequence[Token], dialect: str) -> Ite
             yield definition
             return
     if first in _PREFIXES:
-        at = _query_at(rest.tokens, first)
-        if at is not None:
-            yield from _within(words, statement[0].end + 1 + at, end, dialect)
+        position = _query_position(rest.tokens, first)
+        if position is not None:
+            yield from _within(words, statement[0].end + 1 + position, end, dialect)
             return
     if first not in _MAINTENANCE:
         raise NotUnderstoodError(f"{first} is not looked into")
@@ -177,11 +177,11 @@ def _of_statement(words: Words, statement: Sequence[Token], dialect: str) -> Ite
 def _definition(
     words: Words, statement: Sequence[Token], inner: Sequence[str], first: str
 ) -> Chunk | None:
-    """A CREATE of a table or view by a query."""
-    what = next((word for word in inner if word in _OBJECTS), "")
-    if what in _PROGRAMS:
-        raise NotUnderstoodError(f"the guard doesn't read the {what} that it defines")
-    if what not in {"TABLE", "VIEW"} or first == "ALTER":
+    """Return a CREATE of a table or view by a query; None for other definitions."""
+    kind = next((word for word in inner if word in _OBJECTS), "")
+    if kind in _PROGRAMS:
+        raise NotUnderstoodError(f"the guard doesn't read the {kind} that it defines")
+    if kind not in {"TABLE", "VIEW"} or first == "ALTER":
         return None
     if "EXECUTE" in inner:
         raise NotUnderstoodError("the guard doesn't read EXECUTE")
@@ -192,16 +192,16 @@ def _definition(
 
 
 def _within(words: Words, start: int, end: int, dialect: str) -> Iterator[Chunk]:
-    """The statement that stands behind another's first words."""
-    inside = Words.of(words.text[start:end], words.parser)
-    for chunk in chunks(inside, dialect):
+    """Yield the statements in a part of the text."""
+    part = Words.of(words.text[start:end], words.parser)
+    for chunk in chunks(part, dialect):
         yield Chunk(chunk.text, start + chunk.start)
 
 
-def _query_at(tokens: Sequence[Token], first: str) -> int | None:
-    """Where a statement about rows begins in what follows EXPLAIN and the like."""
+def _query_position(tokens: Sequence[Token], first: str) -> int | None:
+    """Return where a statement about rows begins behind EXPLAIN and similar words."""
     beginnings = {*_ROWS, "EXECUTE", "CREATE"}
-    if first == "ANALYZE":  # also a statement of its own: ANALYZE TABLE
+    if first == "ANALYZE":  # ANALYZE TABLE is a statement of its own
         beginnings.remove("TABLE")
     depth, may_begin = 0, first not in _BEFORE_FOR
     for token in tokens:
@@ -217,7 +217,7 @@ def _query_at(tokens: Sequence[Token], first: str) -> int | None:
 
 
 def _blanked(text: str, statement: Sequence[Token]) -> str:
-    """The text, in which words that the parser doesn't know are other ones of their length."""
+    """Return the text with spaces in place of words that the parser doesn't know."""
     first, rest = statement[0], statement[1:]
     word = word_of(first)
     if word not in WRITING:

@@ -1,11 +1,11 @@
-"""Which tables a piece of raw SQL reads, where their names stand in it, and what it asks of them.
+"""Which tables a piece of raw SQL reads, where it names them, and which columns conditions use.
 
-sqlglot parses the text; nothing is ever made of its tree but positions. Where a table is replaced,
-all around its name stays as it was written, to the byte: hints, comments, parameters, and what the
-parser knows by another spelling.
+sqlglot parses the text, but only positions are taken from its tree. When a table is replaced,
+everything around its name stays unchanged, to the byte: hints, comments, parameters, and words that
+the parser would spell differently.
 
-This module must not know what a policy is. It needs the extra ``guard``, and nothing imports it
-before raw SQL is to be read.
+This module must not know what a policy is. It needs the extra ``guard``, and is imported only when
+raw SQL has to be parsed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ttl_odm.dialects import MYSQL_FAMILY
 
-# First: it says what to install where sqlglot is missing.
+# First: without sqlglot, its error says what to install.
 from ttl_odm.guard.words import Marks, Words  # isort: split
 
 import sqlglot
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Kind = Literal["statement", "from", "piece"]
-"""A whole statement, what stands after FROM, or something else inside of one."""
+"""A whole statement, an element of FROM, or another part of a statement."""
 
 _PARSERS: Final = {
     "postgresql": "postgres",
@@ -37,25 +37,25 @@ _PARSERS: Final = {
 }
 
 _AROUND: Final = {"from": ("SELECT * FROM ",), "piece": ("SELECT ", "SELECT 1 ORDER BY ")}
-"""What makes a statement of a piece of one."""
+"""Prefixes that make a statement of a piece."""
 
 _QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge)
 _STATEMENTS: Final = (*_QUERIES, exp.Query, exp.Values, exp.Insert, exp.Create, exp.Copy)
 _WRITTEN: Final = (exp.Schema, exp.Create, exp.Into, exp.Lock, exp.Reference, exp.LikeProperty)
-"""What names a table without reading its rows; also INSERT, beside what it inserts."""
+"""Parents that name a table without reading its rows; so does INSERT, except for its query."""
 
 _TARGETS: Final = ((exp.Update, {"this"}), (exp.Delete, {"this", "using"}))
 _MERGED: Final = {"this", "using"}
 _CONDITIONS: Final = {"where", "having", "qualify", "on"}
 _REPLACEABLE: Final = {"this", "db", "catalog", "alias", "joins", "laterals"}
-"""The parts of a table in FROM that may stand beside a subquery too."""
+"""The arguments of a table in FROM that a subquery can have too."""
 
 _PSEUDO: Final = {
     "sqlite": frozenset({"rowid", "oid", "_rowid_"}),
     "postgres": frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
     "mysql": frozenset({"_rowid"}),
 }
-"""Columns that the database adds to each table. SQLite gives NULL for those of a subquery."""
+"""Columns that the database adds to each table; SQLite returns NULL for those of a subquery."""
 
 _APART: Final = " \t\r\n(),;"
 
@@ -74,36 +74,35 @@ _OBSTACLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table that raw SQL reads, updates or deletes from, at one place.
+    """A table that raw SQL reads, updates or deletes from, at one position.
 
     Attributes:
-        name: Its name with the qualifiers before it, in lower case.
-        span: Where that stands in the SQL: the first character, and the one after the last.
-        called: What goes after a subquery in its place, lest it lose its name; empty where the
-            SQL has an alias there.
-        asked: The columns that conditions of its own query are about, in lower case.
-        obstacle: Why no subquery can stand in its place; None if one can.
-        pseudo: The names of columns that may be those a database adds to each table, such as
-            ``rowid``, in lower case: a subquery doesn't have them.
+        name: Its name with qualifiers, in lower case.
+        span: The position of the name in the SQL: the first character, and the one after the last.
+        alias: The alias to put behind a subquery in its place; empty if the SQL has one already.
+        condition_columns: The columns in conditions of its own query, in lower case.
+        obstacle: Why a subquery can't replace it; None if it can.
+        pseudo: Names of columns that a database may have added to the table, such as ``rowid``, in
+            lower case: a subquery lacks them.
     """
 
     name: tuple[str, ...]
     span: tuple[int, int]
-    called: str
-    asked: frozenset[str]
+    alias: str
+    condition_columns: frozenset[str]
     obstacle: str | None
     pseudo: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class RawSQL:
-    """What a piece of SQL says of tables.
+    """The tables and names in a piece of SQL.
 
     Attributes:
-        sources: The tables that it reads, updates or deletes from; not those it inserts into.
-        names: Every name in it, quoted or not, in lower case; none that only literals, comments
-            or parameters have.
-        problem: Why nothing is known of its tables; None if they are known.
+        sources: The tables that it reads, updates or deletes from, not those it inserts into.
+        names: All names in it, quoted or not, in lower case, except in literals, comments and
+            parameters.
+        problem: Why its tables are unknown; None if they are known.
     """
 
     sources: tuple[Source, ...] = ()
@@ -112,13 +111,13 @@ class RawSQL:
 
 
 def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks.NAMED) -> RawSQL:
-    """Read a piece of SQL.
+    """Parse a piece of SQL.
 
     Args:
         sql: The text.
         dialect: The name of SQLAlchemy's dialect.
-        kind: What it is a piece of.
-        marks: How parameters are written in it.
+        kind: Whether it is a statement, or a part of one.
+        marks: How its parameters are written.
     """
     parser = _PARSERS.get(dialect, "")
     try:
@@ -145,24 +144,24 @@ def parse(sql: str, dialect: str, kind: Kind = "statement", marks: Marks = Marks
 
 
 def replaced(sql: str, sources: list[Source], rows: Callable[[Source], str]) -> str:
-    """The SQL with a subquery in the place of some tables.
+    """Return the SQL with subqueries in place of tables.
 
     Args:
-        sql: What was parsed.
+        sql: The text that was parsed.
         sources: The tables; none has an obstacle.
-        rows: The subquery for one, in parentheses.
+        rows: Returns the subquery for a table, in parentheses.
     """
     for source in sorted(sources, key=lambda source: source.span, reverse=True):
         start, end = source.span
         before, after = sql[:start], sql[end:]
         space_before = " " if before and before[-1] not in _APART else ""  # FROM"orders"
         space_after = " " if after and after[0] not in _APART else ""
-        sql = f"{before}{space_before}{rows(source)}{source.called}{space_after}{after}"
+        sql = f"{before}{space_before}{rows(source)}{source.alias}{space_after}{after}"
     return sql
 
 
-_Part = tuple[Any, int]  # sqlglot calls the class of its trees otherwise from 30 on
-"""A parsed tree, and where its text begins in the whole."""
+_Part = tuple[Any, int]  # sqlglot 30 has renamed the class of its trees
+"""A parsed tree, and the position of its text in the whole."""
 
 
 def _parsed(text: str, parser: str, start: int) -> list[_Part]:
@@ -195,7 +194,7 @@ def _sources(sql: str, parts: list[_Part], pseudo: frozenset[str]) -> Iterator[S
     for tree, start in parts:
         tables = [table for table in tree.find_all(exp.Table) if _is_read(table)]
         obstacle = next((_OBSTACLES[kind] for kind in _OBSTACLES if tree.find(kind)), None)
-        asked = _Asked(tables, tree)
+        in_conditions = _ConditionColumns(tables, tree)
         qualified = {
             column.table.lower() for column in tree.find_all(exp.Column) if column.args.get("db")
         }
@@ -203,7 +202,7 @@ def _sources(sql: str, parts: list[_Part], pseudo: frozenset[str]) -> Iterator[S
         for table in tables:
             first, last = (_span(part, start) for part in (table.parts[0], table.parts[-1]))
             has_alias = bool(table.args.get("alias"))
-            called = "" if has_alias else f" AS {sql[slice(*last)]}"
+            alias = "" if has_alias else f" AS {sql[slice(*last)]}"
             name = tuple(part.name.lower() for part in table.parts)
             problem = obstacle or _problem(table, sql, first, last)
             if not has_alias and name[-1] in qualified:
@@ -211,11 +210,12 @@ def _sources(sql: str, parts: list[_Part], pseudo: frozenset[str]) -> Iterator[S
             names = {"", table.alias_or_name.lower()}
             used = {column.name.lower() for column in hidden if column.table.lower() in names}
             span = (first[0], last[1])
-            yield Source(name, span, called, asked.of(table), problem, frozenset(used))
+            columns = in_conditions.of(table)
+            yield Source(name, span, alias, columns, problem, frozenset(used))
 
 
 def _span(part: Any, start: int) -> tuple[int, int]:
-    """Where an identifier stands; (-1, -1) where the parser doesn't say."""
+    """Return the position of an identifier; (-1, -1) if the parser doesn't know it."""
     first, last = part.meta.get("start"), part.meta.get("end")
     return (-1, -1) if first is None or last is None else (first + start, last + 1 + start)
 
@@ -238,7 +238,7 @@ def _problem(
 
 
 def _is_read(table: exp.Table) -> bool:
-    """Whether a name is that of a table whose rows are read or changed."""
+    """Whether a name belongs to a table whose rows are read or changed."""
     parent, key = table.parent, table.arg_key
     if not isinstance(table.this, exp.Identifier) or _is_cte(table):
         return False
@@ -255,11 +255,11 @@ def _is_read(table: exp.Table) -> bool:
 
 
 def _is_cte(table: exp.Table) -> bool:
-    """Whether a name is that of a CTE which is known at its place."""
+    """Whether a name belongs to a CTE that is visible at its position."""
     name = table.name.lower()
     below: Any = table
     node = table.parent if not table.args.get("db") else None
-    own: exp.CTE | None = None  # the CTE that the table stands in, of the WITH that we come from
+    own: exp.CTE | None = None  # the CTE around the table, in the WITH just passed
     while node is not None:
         if isinstance(node, exp.CTE):
             own = node
@@ -267,7 +267,7 @@ def _is_cte(table: exp.Table) -> bool:
             clause = next((arg for arg in node.args.values() if isinstance(arg, exp.With)), None)
             if clause is not None and any(
                 cte.alias.lower() == name
-                for cte in _known(clause, own if clause is below else None)
+                for cte in _visible(clause, own if clause is below else None)
             ):
                 return True
             own = None
@@ -275,16 +275,16 @@ def _is_cte(table: exp.Table) -> bool:
     return False
 
 
-def _known(clause: exp.With, own: exp.CTE | None) -> list[exp.CTE]:
-    """The CTEs of a WITH that the statement after it knows, or one of them."""
+def _visible(clause: exp.With, own: exp.CTE | None) -> list[exp.CTE]:
+    """Return the CTEs of a WITH that its statement can name, or that its CTE `own` can name."""
     ctes: list[exp.CTE] = clause.expressions
     if own is None or clause.args.get("recursive"):
         return ctes
-    return ctes[: next(at for at, cte in enumerate(ctes) if cte is own)]
+    return ctes[: next(number for number, cte in enumerate(ctes) if cte is own)]
 
 
-class _Asked:
-    """The columns that the conditions of each query in a tree are about, by table."""
+class _ConditionColumns:
+    """The columns in the conditions of each query in a tree, by table."""
 
     def __init__(self, tables: list[exp.Table], tree: Any) -> None:
         self._tables: dict[int, list[exp.Table]] = {}
@@ -295,23 +295,24 @@ class _Asked:
             self._note(column)
 
     def of(self, table: exp.Table) -> frozenset[str]:
+        """Return the names of a table's columns in conditions, in lower case."""
         return frozenset(self._columns[id(table)])
 
     def _note(self, column: exp.Column) -> None:
-        """Give a column to the tables that it may be of: those of the innermost query."""
+        """Assign a column to the tables that may have it: those of the innermost query."""
         qualifier, in_condition = column.table.lower(), False
         node: Any | None = column
         while node is not None:
             in_condition = in_condition or node.arg_key in _CONDITIONS
             node = node.parent
             if isinstance(node, _QUERIES):
-                meant = [
+                tables = [
                     table
                     for table in self._tables.get(id(node), ())
                     if qualifier in {"", table.alias_or_name.lower()}
                 ]
-                if meant:
-                    for table in meant if in_condition else ():
+                if tables:
+                    for table in tables if in_condition else ():
                         self._columns[id(table)].add(column.name.lower())
                     return
                 in_condition = False

@@ -1,8 +1,8 @@
-"""The words of raw SQL: what is done with a text before it is parsed, at its own length.
+"""The words of raw SQL, and the preparation of a text for the parser.
 
-A parser knows neither SQLAlchemy's escapes nor a driver's parameters, and a few words of MariaDB,
-MySQL and SQLite are unknown to sqlglot, or taken for tables. They are replaced by as many other
-characters, so that positions in what is parsed are positions in what was written.
+A parser knows neither SQLAlchemy's escapes nor a driver's parameters, and sqlglot doesn't know a
+few words of MariaDB, MySQL and SQLite, or takes them for tables. They are replaced by the same
+number of other characters, so that positions in the prepared text are positions in the original.
 
 This module must not know what a table is.
 """
@@ -30,28 +30,28 @@ WRITING: Final = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _OF_QUERIES: Final = {"SELECT", "FROM", "JOIN", "TABLE", "USING"}
 _UNNAMED: Final = {TokenType.STRING, TokenType.NUMBER}
 _HIDDEN: Final = ("/*!", "/*M!")
-"""How comments begin that MariaDB and MySQL carry out."""
+"""How comments begin that MariaDB and MySQL execute."""
 
 
 class Marks(Enum):
     """How parameters are written."""
 
     NAMED = "named"
-    """As in ``text()``: ``:name``, and ``\\:`` for a colon."""
+    """As in ``text()``: ``:name``, with ``\\:`` for a colon."""
 
     FORMAT = "format"
-    """As drivers take them: ``%s``, ``%(name)s``, and ``%%`` for a percent sign."""
+    """As in drivers: ``%s``, ``%(name)s``, with ``%%`` for a percent sign."""
 
     OTHER = "other"
-    """Such as a parser of the dialect knows: ``?``, ``$1``."""
+    """Forms that a parser of the dialect knows: ``?``, ``$1``."""
 
     @classmethod
     def of_driver(cls, paramstyle: str) -> Marks:
-        """What a driver takes, by its paramstyle."""
+        """Return a driver's form of parameters, by its paramstyle."""
         return cls.FORMAT if paramstyle in {"format", "pyformat"} else cls.OTHER
 
     def plain(self, sql: str) -> str:
-        """The SQL with parameters that a parser knows, at its own length."""
+        """Return the SQL, of the same length, with parameters that a parser knows."""
         if self is Marks.NAMED:
             return sql.replace(r"\:\:", "::  ").replace(r"\:", ": ")
         if self is Marks.FORMAT:
@@ -62,7 +62,14 @@ class Marks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text and its tokens."""
+    """A text and its tokens.
+
+    Attributes:
+        text: The text.
+        tokens: Its tokens.
+        hidden: Why some of its SQL is hidden from a parser; None if none is.
+        parser: sqlglot's name of the dialect.
+    """
 
     text: str
     tokens: list[Token]
@@ -71,9 +78,9 @@ class Words:
 
     @classmethod
     def of(cls, text: str, parser: str) -> Words:
-        """Take a text apart; raises `sqlglot.errors.TokenError`."""
+        """Split a text into tokens; raises `sqlglot.errors.TokenError`."""
         word = text.split(maxsplit=1)[:1]
-        if word and word[0].upper() == "REPLACE":  # which the tokenizer doesn't look behind
+        if word and word[0].upper() == "REPLACE":  # behind which the tokenizer doesn't continue
             text = text.replace(word[0], "INSERT ", 1)
         hides = parser == "mysql" and any(mark in text for mark in _HIDDEN)
         tokens = list(Dialect.get_or_raise(parser or None).tokenize(text))
@@ -86,7 +93,7 @@ class Words:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every word and quoted name, in lower case; not in comments, literals, parameters."""
+        """All words and quoted names, in lower case; not of comments, literals, parameters."""
         marks = {TokenType.COLON, TokenType.PARAMETER}
         return frozenset(
             token.text.lower()
@@ -97,17 +104,17 @@ class Words:
 
     @property
     def begin_a_statement(self) -> bool:
-        """Whether a text that is a piece of a statement is one in itself."""
+        """Whether the text, a piece of a statement, is a statement in itself."""
         return bool(self.tokens) and word_of(self.tokens[0]) in {*READING, *WRITING} - {"("}
 
     @property
     def may_name_tables(self) -> bool:
-        """Whether a piece of a statement has a query in it."""
+        """Whether the text, a piece of a statement, contains a query."""
         return any(word_of(token) in _OF_QUERIES for token in self.tokens)
 
 
 def word_of(token: Token) -> str:
-    """A word in upper case; empty for a quoted name and for text."""
+    """Return a word in upper case; empty for a quoted name and a string."""
     kind = token.token_type
     is_quoted = kind is TokenType.IDENTIFIER or kind.name.endswith("STRING")
     return "" if is_quoted else token.text.upper()

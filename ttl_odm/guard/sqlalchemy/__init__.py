@@ -1,9 +1,9 @@
-"""`guard`: what an engine does with raw SQL that names a TTL table and has no condition.
+"""`guard`: how an engine treats raw SQL that names a TTL table without a condition.
 
-What needs a parser of SQL is imported when the first engine is guarded.
+Modules that need a parser of SQL are imported when the first engine is guarded.
 
-- `engines`: what guards an engine, by its compiler and its execution context.
-- `leaks`: which tables raw SQL means, and whether it has a condition.
+- `engines`: how an engine is guarded, by its compiler and its execution context.
+- `leaks`: which tables raw SQL names, and whether it has a condition on them.
 - `reports`: how a leak is reported: the error, the warning, the line that sent the SQL.
 - `watcher`: `assert_no_leaks`, for tests.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
-    """Check the raw SQL that an engine sends, too.
+    """Make an engine check raw SQL, too.
 
     Statements that SQLAlchemy compiles from models and Tables have the predicate anyway, and cost
     nothing here. `text()`, `exec_driver_sql()`, `from_statement()`, literal columns and the
     lightweight `table()` are parsed, once for each text. A statement leaks if it names a table
-    with a policy (also in a join, a subquery or a CTE) without a condition on its ``_ts``. What
+    with a policy (also in a join, a subquery or a CTE) without a condition on its ``_ts``. SQL that
     can't be understood counts as a leak: a program, SQL in a string, syntax that the parser
     doesn't know. A statement with ``include_expired`` doesn't leak. Call `guard` again to change
     ``raw``.
@@ -47,8 +47,8 @@ def guard(engine: Engine | AsyncEngine, *, raw: Answer) -> None:
     """
     if raw not in get_args(Answer):
         raise TTLConfigurationError(f'raw is "warn", "raise", "rewrite" or "off", not {raw!r}.')
-    given: Any = engine
-    engine = given.sync_engine if isinstance(given, compat.async_types("AsyncEngine")) else given
+    owner: Any = engine
+    engine = owner.sync_engine if isinstance(owner, compat.async_types("AsyncEngine")) else owner
     if not isinstance(engine, Engine):
         raise TTLConfigurationError(
             f"guard() needs an Engine or an AsyncEngine, not {type(engine).__name__}."

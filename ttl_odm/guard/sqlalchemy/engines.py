@@ -1,11 +1,10 @@
-"""What guards an engine: its compiler and its execution context look at raw SQL.
+"""How an engine is guarded: its compiler and its execution context check raw SQL.
 
-``text()`` is compiled like any statement, and SQLAlchemy keeps what comes out: so it is looked at
-there, once. What is put in the place of a table is a SELECT of it, which passes the gate as any
-other does: the predicate, ``include_expired`` and a default that changes are the gate's business.
-Whether a leak is reported depends on the execution's options, so that is left to the context; it
-has the driver's own SQL as well, in which parameters can't be added: there the seconds are written
-out, as they are at that moment.
+``text()`` is compiled like any statement, and SQLAlchemy caches the result, so the compiler checks
+it once. A table is replaced with a SELECT of it, which passes the gate as any other: the gate takes
+care of the predicate, ``include_expired`` and changes of the default. The context reports leaks,
+because that depends on the execution's options. It also gets the driver's own SQL, which can't get
+further parameters: there the SELECT contains the seconds of that moment.
 
 This module must not know what a live row is.
 """
@@ -54,18 +53,18 @@ else:
     Compiler = Context = object
 
 _TEXTS: Final = 1024
-"""Texts of which an engine's guard remembers what they leak."""
+"""Texts whose leaks an engine's guard caches."""
 
 
 def install(engine: Engine, answer: Answer) -> None:
-    """Guard an engine, or give it another answer."""
+    """Guard an engine, or change its answer."""
     dialect: Any = engine.dialect
     dialect.ttl_odm_guard = Guard(dialect, answer)
     if not issubclass(dialect.statement_compiler, GuardedCompiler):
         dialect.statement_compiler = _guarded(GuardedCompiler, dialect.statement_compiler)
     if not issubclass(dialect.execution_ctx_cls, GuardedContext):
         dialect.execution_ctx_cls = _guarded(GuardedContext, dialect.execution_ctx_cls)
-    engine.clear_compiled_cache()  # of texts that were compiled with another answer
+    engine.clear_compiled_cache()  # which may have texts compiled with another answer
 
 
 @cache
@@ -74,7 +73,7 @@ def _guarded(mixin: type, base: type) -> type:
 
 
 class Guard:
-    """What an engine does with raw SQL; it stands at its dialect, which copies share."""
+    """The guard of an engine; an attribute of its dialect, which the engine's copies share."""
 
     def __init__(self, dialect: Dialect, answer: Answer) -> None:
         self.answer = answer
@@ -82,18 +81,18 @@ class Guard:
         self._known = lru_cache(_TEXTS)(self._leaks_in)
 
     def leaks_in(self, sql: str, kind: Kind, marks: Marks = Marks.NAMED) -> RawLeaks:
-        """What a text leaks; once it was asked that is a lookup."""
+        """Return the leaks of a text, which are cached."""
         return self._known(sql, kind, marks, bound_tables.changes)
 
     def _leaks_in(self, sql: str, kind: Kind, marks: Marks, _changes: int) -> RawLeaks:
         return leaks_in(sql, self._dialect, kind, marks)
 
     def rewrites(self, leaks: RawLeaks) -> bool:
-        """Whether the tables that leak are to be replaced, and can be."""
+        """Whether the leaking tables are to be replaced, and can be."""
         return self.answer == "rewrite" and leaks.obstacle is None
 
     def driver_sql(self, sql: str) -> str:
-        """What to send in place of a driver's own SQL; raises as `report` does."""
+        """Return the SQL to send in place of a driver's own; raise as `report` does."""
         if self.answer == "off":
             return sql
         marks = Marks.of_driver(self._dialect.paramstyle)
@@ -106,7 +105,7 @@ class Guard:
         return sql
 
     def report(self, leaks: RawLeaks) -> None:
-        """Say what leaks, by a warning, once, or by an error."""
+        """Report leaks, by a warning, once for each text, or by an error."""
         if self.answer == "warn":
             if not leaks.is_reported:
                 leaks.is_reported = True
@@ -131,7 +130,9 @@ def _message(leaks: RawLeaks) -> str:
             "execution_options(include_expired=True) if it may see expired rows."
         )
     bindings = filter(None, map(root_of, leaks.tables))
-    stamps = sorted({f"{one.table.name}.{one.last_modified.name.lower()}" for one in bindings})
+    stamps = sorted(
+        {f"{binding.table.name}.{binding.last_modified.name.lower()}" for binding in bindings}
+    )
     return (
         f"Raw SQL names {names} without a condition on {' and '.join(stamps)}, so it sees expired "
         f"rows: {sql!r}. Write it with the model or its Table; or add "
@@ -146,12 +147,12 @@ def _rewritten(leaks: RawLeaks, rows_of: Callable[[Table], str]) -> str:
 
 
 def _live_rows(table: Table) -> Any:
-    """A SELECT that the gate makes one of the live rows."""
+    """Return a SELECT to which the gate adds the predicate."""
     return select(literal_column("*")).select_from(table)
 
 
 def _written_out(table: Table, dialect: Dialect) -> str:
-    """The live rows of a table, as a subquery without parameters."""
+    """Return a subquery of a table's live rows, without parameters."""
     binding = root_of(table)
     assert binding is not None  # noqa: S101 (it leaks)
     defaults = [default() for default in binding.defaults()] if binding.source.is_known else ()
@@ -167,18 +168,18 @@ class GuardedCompiler(Compiler):
     """Mixed in before a dialect's own statement compiler, and below the gate's."""
 
     ttl_raw: tuple[RawLeaks, ...] = ()
-    """The raw pieces that leak, as far as they were not rewritten."""
+    """The raw pieces that leak and were not rewritten."""
 
     ttl_rewritten: tuple[str, ...] = ()
-    """Those that were."""
+    """The raw pieces that were rewritten."""
 
     ttl_let_through = False
-    """Something was not looked at, since a migration runs."""
+    """Whether a piece was not checked because a migration was running."""
 
     def visit_textclause(self, textclause: TextClause, *args: object, **kw: object) -> Any:
-        """``text()``: a statement, what stands in FROM, or a piece of something else."""
+        """Check ``text()``: a statement, an element of FROM, or a piece of another statement."""
         if not self.stack:
-            compiled_statements[id(self)] = self  # for a policy that comes late
+            compiled_statements[id(self)] = self  # for a policy that is declared later
         inner: Kind = "from" if kw.get("asfrom") else "piece"
         marked, rows = _marked(self, textclause.text, inner if self.stack else "statement")
         if rows:
@@ -187,12 +188,12 @@ class GuardedCompiler(Compiler):
         return _filled(rendered, rows)
 
     def escape_literal_column(self, text: str) -> str:
-        """``literal_column()``."""
+        """Check ``literal_column()``."""
         marked, rows = _marked(self, text, "piece")
         return _filled(super().escape_literal_column(marked), rows)  # type: ignore[no-untyped-call]
 
     def visit_table(self, table: TableClause, **kw: Any) -> Any:  # type: ignore[override]
-        """``table()``, or a Table without the policy's columns: a name, as raw as text."""
+        """Check ``table()``, or a Table without the policy's columns: both are raw names."""
         rendered = super().visit_table(table, **kw)  # type: ignore[no-untyped-call]
         if not kw.get("asfrom") or binding_of_source(table, self.dialect) or not is_unknown(table):
             return rendered
@@ -204,20 +205,20 @@ class GuardedCompiler(Compiler):
             obstacle = "it is not a plain SELECT"
         elif schema and not has_alias:
             obstacle = "columns are named with its schema: give it an alias"
-        called = "" if has_alias else f" AS {self.preparer.quote(table.name)}"
+        alias = "" if has_alias else f" AS {self.preparer.quote(table.name)}"
         names = (schema.lower(), name) if schema else (name,)
-        source = Source(names, (0, len(rendered)), called, frozenset(), obstacle)
+        source = Source(names, (0, len(rendered)), alias, frozenset(), obstacle)
         leaks = leaks_of(table.fullname, (source,), self.dialect)
         if not _is_to_rewrite(self, leaks):
             return rendered
-        return f"{_rendered_rows(self, leaks.replaceable[0].table)}{called}"
+        return f"{_rendered_rows(self, leaks.replaceable[0].table)}{alias}"
 
 
 def _marked(compiler: GuardedCompiler, sql: str, kind: Kind) -> tuple[str, list[str]]:
-    """The SQL with marks in the place of tables, and what is to stand there in the end.
+    """Return the SQL with marks in place of tables, and the subqueries for the marks.
 
-    What is compiled already has the driver's percent signs, and must not be looked through for
-    parameters once more.
+    The subqueries are compiled: they have the driver's percent signs, and must not be searched for
+    parameters again.
     """
     leaks = compiler.dialect.ttl_odm_guard.leaks_in(sql, kind)  # type: ignore[attr-defined]
     rows: list[str] = []
@@ -238,7 +239,7 @@ def _filled(sql: str, rows: list[str]) -> str:
 
 
 def _is_to_rewrite(compiler: GuardedCompiler, leaks: RawLeaks) -> bool:
-    """Whether tables are to be replaced; what isn't, and leaks, is noted for whoever runs it."""
+    """Whether leaking tables are to be replaced; other leaks are recorded on the compiler."""
     guard: Guard = compiler.dialect.ttl_odm_guard  # type: ignore[attr-defined]
     if not leaks or guard.answer == "off" or _is_deliberate(compiler):
         return False
@@ -253,8 +254,8 @@ def _is_to_rewrite(compiler: GuardedCompiler, leaks: RawLeaks) -> bool:
 
 
 def _is_deliberate(compiler: SQLCompiler) -> bool:
-    """Whether the statement, or the part that is being compiled, is for expired rows as well."""
-    mode = getattr(compiler, "ttl_mode", None)  # of the gate's compiler
+    """Whether the statement, or the part that is being compiled, includes expired rows."""
+    mode = getattr(compiler, "ttl_mode", None)  # which the gate's compiler has
     if mode is not None and (mode.including or mode.sweeping):
         return True
     statement = compiler.statement
@@ -262,7 +263,7 @@ def _is_deliberate(compiler: SQLCompiler) -> bool:
 
 
 def _rendered_rows(compiler: SQLCompiler, table: Table) -> str:
-    """The live rows of a table as a subquery that knows nothing of what is around it."""
+    """Return a subquery of a table's live rows that doesn't correlate with its surroundings."""
     compiler.stack.append(
         {"correlate_froms": set(), "asfrom_froms": set(), "selectable": _live_rows(table)}
     )
@@ -286,12 +287,12 @@ class GuardedContext(Context):
         *rest: Any,
         **kw: Any,
     ) -> Any:
-        """A statement that was compiled: reports what leaks of it."""
+        """Report the leaks of a compiled statement."""
         compiled = recompiled(compiled)
         if getattr(compiled, "ttl_let_through", False) and not is_migrating(dialect):
             outdate(compiled)
             compiled = recompiled(compiled)
-        leaking = getattr(compiled, "ttl_raw", ())  # what was compiled before has none
+        leaking = getattr(compiled, "ttl_raw", ())  # missing if compiled before the guard
         if leaking and not execution_options.get(INCLUDE_EXPIRED):
             for leaks in leaking:
                 dialect.ttl_odm_guard.report(leaks)
@@ -308,7 +309,7 @@ class GuardedContext(Context):
         statement: str,
         parameters: Any,
     ) -> Any:
-        """The driver's own SQL."""
+        """Check the driver's own SQL."""
         if not execution_options.get(INCLUDE_EXPIRED):
             statement = dialect.ttl_odm_guard.driver_sql(statement)
         make: Any = super()._init_statement

@@ -1,8 +1,8 @@
-"""Which tables with a policy raw SQL reads, or changes, behind the gate's back.
+"""Which tables with a policy raw SQL reads or changes, bypassing the gate.
 
-A name in raw SQL means a table by schema and name, as it does to the gate. Whether the query that
-has it asks for anything of the column that lives are counted from, is all that is looked at: what
-it asks is the application's business.
+A name in raw SQL means a table by schema and name, as for the gate. The guard only checks that the
+query with the name has some condition on the column from which lifetimes are counted: what the
+condition says is up to the application.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 _ESCAPES: Final = (*((mark, 2 * mark) for mark in '"`]%'), (":", r"\:"))
-"""How a character of a name is written in SQL, by a database or by ``text()``."""
+"""How characters of a name are escaped in SQL, by a database or ``text()``."""
 
 
 class Replaceable(NamedTuple):
-    """A table in raw SQL, and the Table whose live rows may stand in its place."""
+    """A table in raw SQL, and the Table whose live rows can replace it."""
 
     source: Source
     table: Table
@@ -49,15 +49,15 @@ class Replaceable(NamedTuple):
 
 @dataclass(slots=True)
 class RawLeaks:
-    """What a piece of raw SQL leaks.
+    """The leaks of a piece of raw SQL.
 
     Attributes:
         sql: The piece.
         tables: The tables with a policy that it names without a condition.
-        problem: Why nobody can tell what it reads; None if that is known.
-        replaceable: The same, where they stand.
-        obstacle: Why no subquery of live rows can stand in their place; None if one can.
-        is_reported: Whether its warning was given.
+        replaceable: These tables with their positions.
+        obstacle: Why subqueries of live rows can't replace them; None if they can.
+        problem: Why the tables that it reads are unknown; None if they are known.
+        is_reported: Whether its warning was emitted.
     """
 
     sql: str
@@ -68,12 +68,12 @@ class RawLeaks:
     is_reported: bool = False
 
     def __bool__(self) -> bool:
-        """Whether it leaks, or may."""
+        """Whether the piece leaks, or may leak."""
         return bool(self.tables or self.problem)
 
 
 def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
-    """Look for leaks in a piece of SQL; it is parsed only if a table's name is in it."""
+    """Return the leaks of a piece of SQL, which is parsed only if it may name a table."""
     if not may_name_tables(sql) and not (may_compose(sql, dialect.name) and any_tables()):
         return RawLeaks(sql)
     raw = parse(sql, dialect.name, kind, marks)
@@ -85,13 +85,13 @@ def leaks_in(sql: str, dialect: Dialect, kind: Kind, marks: Marks) -> RawLeaks:
 
 
 def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeaks:
-    """The tables among some that have a policy, and no condition."""
+    """Return the leaks: sources that mean tables with a policy, and have no condition on them."""
     leaks = RawLeaks(sql)
     judged = frozenset[Table]().union(*(_asked_about(source, dialect) for source in sources))
     for source in sources:
         tables = _leaking(source, dialect, judged)
         if len(tables) > 1 and _names_of_different(tables):
-            gc.collect()  # models that nobody has any more, as of a cell of a notebook, have no say
+            gc.collect()  # discards models without references, such as a notebook's old ones
             tables = _leaking(source, dialect, judged)
         if not tables:
             continue
@@ -106,7 +106,7 @@ def leaks_of(sql: str, sources: tuple[Source, ...], dialect: Dialect) -> RawLeak
 
 
 def _names_of_different(tables: Sequence[Table]) -> str | None:
-    """The models that say different things of when rows of some tables expire; or None."""
+    """Return the names of the models, if tables differ in when their rows expire; else None."""
     rules = [rule_of(table) for table in tables]
     if not any(rules) or len({rule and rule.meaning() for rule in rules}) == 1:
         return names_of_different_policies(tables)
@@ -120,19 +120,19 @@ def _names_of_different(tables: Sequence[Table]) -> str | None:
 
 
 def _leaking(source: Source, dialect: Dialect, judged: Collection[Table]) -> list[Table]:
-    """The tables that a name means, without a condition on them or on their parents."""
+    """Return the tables that a name means, if no condition is on them or on their parents."""
     return [
         table
         for table in _meant_first(source, dialect)
-        if stamp_of(table) not in source.asked
+        if stamp_of(table) not in source.condition_columns
         if rule_of(table) is None or _stamped(table) not in judged
     ]
 
 
 def _asked_about(source: Source, dialect: Dialect) -> Iterator[Table]:
-    """The tables that a name means, and that a condition is about."""
+    """Yield the tables that a name means, and on which there is a condition."""
     for table in _meant_first(source, dialect):
-        if rule_of(table) is None and stamp_of(table) in source.asked:
+        if rule_of(table) is None and stamp_of(table) in source.condition_columns:
             yield table
 
 
@@ -146,7 +146,7 @@ def _stamped(table: Table) -> Table | None:
 
 
 def may_name_tables(sql: str) -> bool:
-    """Whether a text has the name of any table with a policy in it, as whatever."""
+    """Whether the name of any table with a policy is in a text, in any role."""
     return next(_spelled_in(sql), None) is not None
 
 
@@ -156,7 +156,7 @@ def any_tables() -> bool:
 
 
 def _escaped_in(sql: str) -> str | None:
-    """Say that a name is written with escapes of ``text()`` or a driver, if one is."""
+    """Return the problem if a name is written with escapes of ``text()`` or a driver; else None."""
     for table in _spelled_in(sql):
         if table.name.lower() not in sql.lower() and any(mark in table.name for mark in "%:"):
             return f"{table.name} is written with escapes"
@@ -164,7 +164,7 @@ def _escaped_in(sql: str) -> str | None:
 
 
 def _spelled_in(sql: str) -> Iterator[Table]:
-    """The tables with a policy whose names are in a text, also in literals and comments."""
+    """Yield the tables with a policy whose names are in a text, even in literals and comments."""
     lowered = sql.lower()
     return (table for table in gated_tables if _is_spelled_in(table.name.lower(), lowered))
 
@@ -176,7 +176,7 @@ def _is_spelled_in(name: str, sql: str) -> bool:
 
 
 def tables_named(sql: str, raw: RawSQL) -> Iterator[Table]:
-    """The tables with a policy that raw SQL reads, updates or deletes from, or may."""
+    """Yield the tables with a policy that raw SQL reads or changes, or may read or change."""
     if raw.problem is None:
         for source in raw.sources:
             yield from meant_by(source.name)
@@ -185,11 +185,11 @@ def tables_named(sql: str, raw: RawSQL) -> Iterator[Table]:
 
 
 def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[Table]:
-    """The TTL tables that SQL means by a name, in lower case.
+    """Return the TTL tables that a name, in lower case, can mean.
 
-    A name without a schema is that of the table without one; where there is none, any will do:
-    a search path says which, and only the database knows it. A table without a schema is in the
-    default schema, and anywhere as long as nobody has asked which that is.
+    A name without a schema means the table without one; if there is none, it can mean a table of
+    any schema, because only the database knows the search path. A table without a schema is in the
+    default schema, or in any as long as that is unknown.
     """
     *qualifiers, last = name
     tables = [table for table in gated_tables if table.name.lower() == last]
@@ -203,18 +203,15 @@ def meant_by(name: tuple[str, ...], default_schema: str | None = None) -> list[T
 
 
 def stamp_of(table: Table) -> str | None:
-    """The column that says when a row of a table, or its parent, was last modified.
-
-    In lower case.
-    """
+    """Return the column of the last modification, of a table or its parent, in lower case."""
     binding = root_of(table)
     return None if binding is None else binding.last_modified.name.lower()
 
 
 def is_unknown(table: object) -> bool:
-    """Whether the gate doesn't know of a table, of that name, that it has a policy.
+    """Whether the gate doesn't recognize a table that may have a policy under its name.
 
-    Of ``table()``, and a Table that lacks a column of the policy.
+    Such tables are ``table()``, and a Table that lacks a column of the policy.
     """
     return (
         binding_of(table) is None

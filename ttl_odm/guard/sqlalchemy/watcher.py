@@ -1,10 +1,9 @@
-"""`assert_no_leaks`: a watcher for tests that finds SQL which goes around the gate.
+"""`assert_no_leaks`: a watcher for tests that finds SQL which bypasses the gate.
 
-Statements that SQLAlchemy compiles from models and Tables with a policy have the predicate.
-What is left is raw: ``text()``, ``exec_driver_sql()``, literal columns, lightweight ``table()``
-constructs and second Tables that lack a column of the policy. Only those are looked at here, so a
-statement that passed the gate can't be reported by mistake, and one that passed it with a piece
-of raw SQL inside is still found.
+Statements that SQLAlchemy compiles from models and Tables with a policy have the predicate. The
+rest is raw: ``text()``, ``exec_driver_sql()``, literal columns, lightweight ``table()`` constructs
+and second Tables that lack a column of the policy. The watcher checks only these, so it can't
+report a statement that passed the gate, but still finds a piece of raw SQL inside one.
 """
 
 from __future__ import annotations
@@ -103,11 +102,11 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
 
 
 def _targets(watched: Any) -> list[Engine | Connection]:
-    """What to listen to."""
+    """Return the engines or connections to listen to."""
     registries: tuple[type[Any], ...] = (scoped_session, *async_types("async_scoped_session"))
     if isinstance(watched, registries):
         watched = watched()
-    # An AsyncConnection has the last two, and the connection is what was asked for.
+    # An AsyncConnection has the last two; the connection is the right one.
     for name in ("sync_session", "sync_connection", "sync_engine"):
         if getattr(watched, name, None) is not None:
             watched = getattr(watched, name)
@@ -129,7 +128,7 @@ def _targets(watched: Any) -> list[Engine | Connection]:
 
 
 class _Raw(NamedTuple):
-    """A piece of SQL that no compiler has looked into."""
+    """A piece of SQL that no compiler has analysed."""
 
     sql: str
     kind: Kind = "statement"
@@ -137,7 +136,7 @@ class _Raw(NamedTuple):
 
 
 def _leaking(sql: str, context: Any) -> tuple[str, ...]:
-    """The TTL tables that a statement reads behind the gate's back."""
+    """Return the TTL tables that a statement reads while bypassing the gate."""
     if context.execution_options.get(INCLUDE_EXPIRED):
         return ()
     dialect = context.dialect
@@ -155,12 +154,12 @@ def _leaking(sql: str, context: Any) -> tuple[str, ...]:
 
 
 def _raw_pieces(compiled: Any) -> Iterator[_Raw | TableClause]:
-    """The raw parts of a compiled statement, but for those that `guard` has rewritten."""
+    """Yield the raw parts of a compiled statement, except those that `guard` has rewritten."""
     statement = compiled.statement
     if statement is None or (hasattr(statement, "_with_options") and includes_expired(statement)):
         return
     rewritten = getattr(compiled, "ttl_rewritten", ())
-    # The ORM's own version of it has what mappers and relationships bring along.
+    # The ORM's own version contains what mappers and relationships add.
     by_orm = getattr(getattr(compiled, "compile_state", None), "statement", None)
     versions = [statement] if by_orm is None or by_orm is statement else [statement, by_orm]
     for version in versions:
