@@ -14,7 +14,7 @@ from sqlalchemy.orm import mapped_column
 
 from tests.leaks.living import Lasting, LivingWorld
 from ttl_odm import Follows
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import following_of
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:

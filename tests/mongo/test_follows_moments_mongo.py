@@ -19,7 +19,7 @@ from ttl_odm.follows.beanie import orphans
 from ttl_odm.follows.beanie.methods import FollowersMethods
 from ttl_odm.follows.beanie.parents import Parents
 from ttl_odm.follows.beanie.removal import FollowersRemoval
-from ttl_odm.follows.facts import ORPHANS
+from ttl_odm.follows.sweep import ORPHANS
 from ttl_odm.sweeper import BatchRequest, Hooks, Part
 
 if TYPE_CHECKING:

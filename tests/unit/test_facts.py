@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.scripted import NOTHING, OWN, Script, full
-from ttl_odm.follows.facts import due_followers
+from ttl_odm.follows.sweep import due_followers
 from ttl_odm.metrics.numbers import FactSeries
 from ttl_odm.sweeper import (
     BatchResult,

@@ -1,15 +1,18 @@
-"""What belongs together expires together: `Follows`, for rows that live while their parent does.
+"""`Follows`: rows that live while their parent does, so that related rows expire together.
+
+- `sweep`: what sweeps of all adapters have in common.
+- `sqlalchemy`, `beanie`, `django`: everything that one adapter needs for it.
 
 This module must not know how rows are joined, nor in which database they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta  # noqa: TC003 - part of what others may ask of a signature
+from datetime import timedelta  # noqa: TC003 - signatures can be inspected
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from ttl_odm.combinations import CAPABILITIES, combination
 from ttl_odm.core.extension import Extension
@@ -17,6 +20,8 @@ from ttl_odm.core.values import short_repr, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
 
 Orphan = Literal["expired", "live"]
+
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -34,12 +39,12 @@ class Follows(Extension):
     Attributes:
         parent: The name of a many-to-one relationship, or of a column with a foreign key; or, with
             `on`, the class of the parent.
-        on: Pairs of a field here and the parent's field that it equals; empty where a relationship
-            or a foreign key says so.
+        on: Pairs of a field of this class and the parent's field that it equals; empty if `parent`
+            is a name.
         orphan: What a row without a parent is: "expired" or "live".
         renews: Whether a write to the row restarts the lifetime of its parent.
-        at_most_every: Seconds, or a timedelta of whole seconds, for which a parent that was
-            written isn't written again by `renews`; None for none.
+        at_most_every: Seconds (a number, or a timedelta of whole seconds) after a write of the
+            parent in which `renews` doesn't write it again; None to write it each time.
     """
 
     parent: Any
@@ -57,7 +62,7 @@ class Follows(Extension):
         renews: bool = False,
         at_most_every: float | timedelta | None = None,
     ) -> None:
-        """Check and normalise; see the class for the arguments."""
+        """Check and normalise the arguments; see the class for them."""
         pairs = _pairs(parent, on)
         if orphan not in ("expired", "live"):
             raise _misdeclared(orphan, "orphan", "give 'expired' or 'live'")
@@ -78,18 +83,18 @@ class Follows(Extension):
         object.__setattr__(self, "at_most_every", seconds)
 
     def misplaced(self, where: str) -> TTLConfigurationError:
-        """The error where it is declared and can't be."""
+        """Return the error for a declaration where there can be none."""
         line = combination("sqlalchemy", "follows", "view")
         return TTLConfigurationError(f"{where} = {self!r}: {line.reason}. {line.instead}.")
 
     def unchangeable(self, where: str) -> TTLConfigurationError:
-        """Return the error for another declaration in its place, while the application runs."""
+        """Return the error for replacing the declaration while the application runs."""
         return TTLConfigurationError(
             f"{where}: Follows can't be assigned, changed or removed while the application runs."
         )
 
     def no_own_lifetime(self, where: str) -> TTLConfigurationError:
-        """Return the error for a call that needs a lifetime of the rows' own."""
+        """Return the error for a call that only rows with their own lifetime have."""
         return TTLConfigurationError(
             f"{where} has no lifetime of its own: its __ttl__ is {self!r}. Set the parent's "
             "lifetime instead."
@@ -97,11 +102,15 @@ class Follows(Extension):
 
 
 _USUAL: Final = {"archive": None, "hooks": None, "partitions": None, "orm": "delete"}
-"""Values of the attributes that declare a capability, where it isn't declared."""
+"""By capability: the value of its attribute if a class doesn't declare it."""
 
 
 def check_options(owner: type) -> None:
-    """Refuse what a class that follows another can't have; TTLConfigurationError."""
+    """Reject options that a class that follows another can't have.
+
+    Raises:
+        TTLConfigurationError: One of them is declared.
+    """
     for capability, usual in _USUAL.items():
         name = CAPABILITIES[capability].attribute
         value = getattr(owner, name, usual)
@@ -114,18 +123,57 @@ def check_options(owner: type) -> None:
 
 
 def under_expired(model: str, parent: str, key: tuple[Any, ...]) -> str:
-    """What is said of a row that was to be put under a parent, by its table and its key."""
+    """Return the message for a row that would get an expired parent with this key."""
     name = key[0] if len(key) == 1 else key
     return f"A row of {model} can't be put under {parent} {name!r}, which has expired."
 
 
 def sealing_ttl(never: Container[int]) -> int:
-    """The ttl of its own with which an expired row stays expired: the least that isn't `never`."""
+    """Return the ttl that keeps an expired row expired: the least number not among `never`."""
     return next(seconds for seconds in count(1) if seconds not in never)
 
 
+def last_parent(
+    rows: T,
+    parent: T,
+    parent_of: Callable[[T], T | None],
+    where: str,
+    error: type[TTLConfigurationError] = TTLConfigurationError,
+) -> T:
+    """Return the table at the end of a chain of parents; it follows no other.
+
+    Args:
+        rows: The table where the chain begins.
+        parent: Its parent.
+        parent_of: Returns the parent of a table; None if it follows no other.
+        where: The declaration, for messages.
+        error: The class of the error.
+
+    Raises:
+        TTLConfigurationError: The table is its own parent, or parents follow each other in a cycle.
+    """
+    if parent is rows:
+        raise error(
+            f"{where}: rows can't follow rows of their own table; follow the table at the root."
+        )
+    seen = {rows}
+    while (above := parent_of(parent)) is not None:
+        if parent in seen:
+            raise error(
+                f"{where}: the parents follow each other in a cycle, so their rows would never "
+                "expire; declare a lifetime on one of them."
+            )
+        seen.add(parent)
+        parent = above
+    return parent
+
+
 def _pairs(parent: object, on: object) -> tuple[tuple[str, str], ...]:
-    """Check what leads to the parent, and return the pairs of fields that are equal."""
+    """Check what leads to the parent, and return the pairs of fields that are equal.
+
+    Raises:
+        TTLConfigurationError: `parent` or `on` is of no use, or they don't fit together.
+    """
     if isinstance(parent, str):
         if not parent.strip():
             raise _misdeclared(parent, "parent", "name a relationship or a foreign key")

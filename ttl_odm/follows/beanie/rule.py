@@ -16,7 +16,7 @@ from ttl_odm.follows.beanie.methods import FollowersMethods
 from ttl_odm.follows.beanie.orphans import has_orphans, purge_orphans
 from ttl_odm.follows.beanie.removal import FollowersRemoval
 from ttl_odm.follows.beanie.stages import judged
-from ttl_odm.follows.facts import ORPHANS, due_followers
+from ttl_odm.follows.sweep import ORPHANS, due_followers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

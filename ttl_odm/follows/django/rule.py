@@ -16,7 +16,7 @@ from ttl_odm.follows.django.following import Following, all_followings
 from ttl_odm.follows.django.orphans import has_orphans, purge_orphans
 from ttl_odm.follows.django.parent_ends import before_delete, known_parents
 from ttl_odm.follows.django.removal import FollowersRemoval, seal, seal_above
-from ttl_odm.follows.facts import ORPHANS, due_followers
+from ttl_odm.follows.sweep import ORPHANS, due_followers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

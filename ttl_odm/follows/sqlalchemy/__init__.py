@@ -1,35 +1,24 @@
 """`Follows` on SQLAlchemy; imported when the first model declares it.
 
-- `declaration`: finds the parent that the rows of a class follow.
-- `following`: what a table's rows follow.
-- `index`: the columns of that link, and their index.
-- `rule`: all that the base asks: `FollowsRule` of a table, `Followers` below a policy.
-- `conditions`, `links`: the condition on the parent, where rows are read and where SQL moves them.
-- `functions`: the same in `live()`, `expired()` and `expires_at()`.
+- `declaration`: what a class declares, and the parent that it leads to.
+- `follower`: the rule of a table, the columns of its link, and their index.
+- `rule`: everything that the base asks: `FollowsRule` of a table, `Followers` of a policy.
+- `conditions`: whether a row is live by its parent, in statements and in `live()`, `expired()` and
+  `expires_at()`.
+- `links`: the link of a row, and the condition on it if SQL moves rows to another parent.
 - `parents`, `parent_keys`: no row gets an expired parent.
 - `parent_locks`: writes by key, which leave parents unlocked on InnoDB.
 - `renewals`: writes that restart the lifetime of parents.
-- `displacement`: expired rows that are in the way of a write.
-- `removal`, `ties`, `orphans`: what goes before the rows of a policy, and what is left over.
-- `checks`: what `ttl-odm check` reports.
+- `removal`: followers are removed before their parents; what `ttl-odm check` reports of them.
+- `displacement`, `orphans`: expired rows that are in the way of a write, or have no parent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ttl_odm.follows.sqlalchemy.declaration import follow
+from ttl_odm.follows.sqlalchemy.declaration import bind
 from ttl_odm.follows.sqlalchemy.rule import Followers
 from ttl_odm.sqlalchemy.policy.references import dependents
 
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Mapper
-
-    from ttl_odm.follows import Follows
+__all__ = ["bind"]
 
 dependents.append(Followers())
-
-
-def bind(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
-    """Put what the rows of a class follow on its table."""
-    follow(mapper, cls, declared)

@@ -1,4 +1,7 @@
-"""Finding the parent that the rows of a class follow, once the mappers are configured."""
+"""What a class declares with `Follows`, and the parent that it leads to.
+
+The parent is looked for once the mappers are configured, as its class may be declared later.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,8 @@ from sqlalchemy.orm import Mapper, RelationshipProperty
 from sqlalchemy.orm.interfaces import RelationshipDirection
 
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows import check_options
-from ttl_odm.follows.sqlalchemy.following import following_of
-from ttl_odm.follows.sqlalchemy.index import column_of, index_link, key_of
+from ttl_odm.follows import check_options, last_parent
+from ttl_odm.follows.sqlalchemy.follower import column_of, following_of, index_link, key_of
 from ttl_odm.follows.sqlalchemy.links import link_of
 from ttl_odm.follows.sqlalchemy.rule import FollowsRule
 from ttl_odm.sqlalchemy.policy.bindings import (
@@ -36,15 +38,15 @@ if TYPE_CHECKING:
     Pairs = list[tuple[Column[Any], Column[Any]]]
 
 _unchecked: Final[WeakSet[Table]] = WeakSet()
-"""Tables whose parents were not looked for yet."""
+"""Tables whose parents haven't been looked for yet."""
 
 
 class _UndeclaredParentError(UnwrappedConfigurationError):
-    """The parent isn't there, but may be declared later."""
+    """The parent doesn't exist yet, but may be declared later."""
 
 
-def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
-    """Put what the rows of a class follow on its table; the parent may be declared later."""
+def bind(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
+    """Put the rule of a class on its table; the parent may be declared later."""
     where, table = f"{cls.__name__}.__ttl__", mapper.local_table
     if not isinstance(table, Table):
         raise TTLConfigurationError(
@@ -62,17 +64,13 @@ def follow(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     links = cache(partial(_links, mapper, cls, declared))
     bind_rule(table, FollowsRule(table, cls, links, declared))
     _unchecked.add(table)
-    # Alembic and create_all() may come before the mappers are configured.
-    event.listen(table, "before_create", _index_link, propagate=True)
-
-
-def _index_link(table: Table, *_: object, **__: object) -> None:
-    index_link(table)
+    # create_all() may come before the mappers are configured.
+    event.listen(table, "before_create", lambda table, *_, **__: index_link(table), propagate=True)
 
 
 @event.listens_for(Mapper, "after_configured")
 def _check_all() -> None:
-    """Find each mistake before a row is at stake; each is an error of one configuration only."""
+    """Find mistakes before any row is affected; each is raised by a single configuration only."""
     tables = list(_unchecked)
     _unchecked.clear()
     errors = []
@@ -114,7 +112,7 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
             "row could have several parents; name a key of that table."
         )
     sub = sub_binding_of(parent)
-    if sub is not None:  # the row goes on at the root, where its lifetime is
+    if sub is not None:  # lifetimes are in the table at the root
         roots = dict(sub.keys)
         if not theirs <= roots.keys():
             raise UnwrappedConfigurationError(
@@ -134,6 +132,7 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
 
 
 def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
+    """The columns of the link, each with the parent's column that it equals."""
     if not isinstance(declared.parent, str):
         try:
             parent = inspect(declared.parent)
@@ -173,6 +172,7 @@ def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pai
 
 
 def _parts(condition: Any) -> Iterator[Any]:
+    """The conditions that a condition is made of by AND or OR."""
     clauses = getattr(condition, "clauses", None)
     if clauses is None:
         yield condition
@@ -182,6 +182,7 @@ def _parts(condition: Any) -> Iterator[Any]:
 
 
 def _unique(table: Table) -> Iterator[list[Column[Any]]]:
+    """The keys of a table: columns whose values occur once at most."""
     yield list(table.primary_key.columns)
     for constraint in table.constraints:
         if isinstance(constraint, UniqueConstraint):
@@ -194,23 +195,17 @@ def _unique(table: Table) -> Iterator[list[Column[Any]]]:
 
 
 def _check_chain(table: Table, parent: Table, declared: Follows, where: str) -> None:
-    """See that it ends at a table whose rows have a lifetime."""
-    if parent is table:
-        raise UnwrappedConfigurationError(
-            f"{where}: rows can't follow rows of their own table; follow the table at the root."
-        )
-    above = following_of(parent)
-    seen = {table}
-    while above is not None:
-        if above.table in seen:
-            raise UnwrappedConfigurationError(
-                f"{where}: the parents follow each other in a cycle, so their rows would never "
-                "expire; declare a lifetime on one of them."
-            )
-        seen.add(above.table)
+    """Check that the chain of parents ends at a table whose rows have a lifetime."""
+
+    def parent_of(child: Table) -> Table | None:
+        above = following_of(child)
+        if above is None:
+            return None
+        # Not by its `links`, which would check the chain in turn, and never end in a cycle.
         pairs = _pairs(inspect(above.owner), above.declared, where)
-        parent = pairs[0][1].table
-        above = following_of(parent)
+        return pairs[0][1].table
+
+    parent = last_parent(table, parent, parent_of, where, UnwrappedConfigurationError)
     root = root_binding_of(parent)
     if declared.renews and root is not None and not root.stamps:
         raise UnwrappedConfigurationError(

@@ -1,13 +1,17 @@
-"""Removing expired followers by their keys, from under a root that is locked and sealed."""
+"""Removing expired followers that are in the way of a write, by their keys.
+
+Their parents then lack some of their followers. So the row at the root is locked first, as in a
+sweep, and sealed, so that it stays expired.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import and_, select
+from sqlalchemy import select
 
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import ancestry
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
@@ -17,9 +21,9 @@ from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, FromClause
+    from sqlalchemy import ColumnElement, Connection
 
-    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.sqlalchemy.policy.rules import Execute, Keys
 
 _BATCH: Final = 200
@@ -29,15 +33,14 @@ _BATCH: Final = 200
 def remove_followers(
     connection: Connection, execute: Execute, following: Following, keys: Keys
 ) -> int:
-    """Delete expired rows, by primary key, after all that follows them; return how many.
+    """Delete expired rows after all their followers; return how many of all these rows.
 
-    What they followed isn't whole any more, so it is locked, and made to stay expired. Rows stay
-    that are live again by then.
+    Rows that are live again by then stay.
 
     Args:
         connection: Where they are.
         execute: Executes a statement there, with the options of the write.
-        following: What the rows follow.
+        following: The rule of their table.
         keys: Their primary keys.
     """
     columns, removal = key_columns(following.table), FollowersRemoval(connection)
@@ -55,35 +58,21 @@ def _doomed(
     following: Following,
     condition: ColumnElement[bool],
 ) -> list[tuple[Any, ...]]:
-    """The keys of rows whose root has expired, and is locked and sealed now; and of orphans.
-
-    The root is locked before the rows, as in a sweep.
-    """
-    own = key_columns(following.table)
-    source: FromClause = following.table
-    joined: FromClause = following.table
-    levels = [following]
-    met: list[ColumnElement[Any]] = []
-    for level in levels:
-        links = level.links()
-        parent = links.parent.alias()
-        same = (source.c[mine.key] == parent.c[theirs.key] for mine, theirs in links.pairs)
-        joined = joined.outerjoin(parent, and_(*same))
-        met.append(parent.c[links.theirs[0].key])
-        source, above = parent, following_of(links.parent)
-        if above is not None:
-            levels.append(above)
+    """The keys of expired rows, including orphans; their roots are locked and sealed."""
+    own, above = key_columns(following.table), ancestry(following.table, keeps_orphans=True)
+    parents = [parent.c[level.links().theirs[0].key] for level, parent in above.levels]
     binding = root_of(following.table)
     assert binding is not None  # noqa: S101 (that is where a chain ends)
-    root = [source.c[column.key] for column in key_columns(binding.table)]
-    found: Any = select(*own, *met, *root).select_from(joined).where(condition)
+    root = [above.root.c[column.key] for column in key_columns(binding.table)]
+    rows: Any = select(*own, *parents, *root).select_from(above.joined).where(condition)
     doomed: list[tuple[Any, ...]] = []
     under: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for row in execute(found.options(include_expired())):
-        key, parents = tuple(row[: len(own)]), row[len(own) : len(own) + len(met)]
-        if None not in parents:
-            under[tuple(row[len(own) + len(met) :])].append(key)
-        elif levels[list(parents).index(None)].declared.orphan == "expired":
+    width, end = len(own), len(own) + len(parents)
+    for row in execute(rows.options(include_expired())):
+        key, chain = tuple(row[:width]), list(row[width:end])
+        if None not in chain:
+            under[tuple(row[end:])].append(key)
+        elif above.levels[chain.index(None)][0].declared.orphan == "expired":
             doomed.append(key)
     if under:
         columns = key_columns(binding.table)

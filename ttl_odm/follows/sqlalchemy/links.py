@@ -1,8 +1,8 @@
-"""The link of a row: the columns that say which parent it has, and what a write makes of them.
+"""The link of a row: the columns that lead to its parent, and the values that a write gives them.
 
-Where SQL says which parent that is, a condition leaves out the rows whose new parent has expired; a
-row that gets none is an orphan, which is what its model says. Where plain values say it, the
-statement stays as it is: see `ttl_odm.follows.sqlalchemy.parents`.
+If SQL computes the new values, the statement gets a condition that leaves out rows whose new parent
+has expired; a row without a new parent is an orphan, live or expired as its model declares. If the
+values are plain, the statement stays as it is: see `ttl_odm.follows.sqlalchemy.parents`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows.sqlalchemy.conditions import under
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate, column_key
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of
@@ -60,21 +60,21 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""In the text of a generated column of MariaDB: strings, and what may be the name of a column."""
+"""Strings, and names that may be those of columns, in the text of a generated column of MariaDB."""
 
 
 def link_of(links: Links) -> Key:
-    """The columns of a link; in place of generated ones, those that they are made of."""
+    """The columns of a link as a key; generated ones are replaced by the columns they read."""
     own = tuple(links.own)
     if all(column.computed is None for column in own):
         return Key(own, own)
-    every = dict.fromkeys(source for column in own for source in with_sources(column))
-    stored = tuple(column for column in every if column.computed is None)
-    return Key(own, stored, tuple(column for column in every if column.computed is not None))
+    sources = dict.fromkeys(source for column in own for source in with_sources(column))
+    stored = tuple(column for column in sources if column.computed is None)
+    return Key(own, stored, tuple(column for column in sources if column.computed is not None))
 
 
 def moves_by_values(target: Target, link: Key) -> bool:
-    """Whether an UPDATE puts all rows of an execution under one parent, which values name."""
+    """Whether an UPDATE puts all rows of an execution under one parent, named by plain values."""
     if target.is_inner or not target.is_first or len(target.sources) > 1:
         return False
     values = target.values
@@ -89,7 +89,7 @@ def _is_computed(value: object) -> bool:
 
 
 def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect) -> Update:
-    """The UPDATE with the condition for rows of a target, if it needs one."""
+    """The UPDATE with the condition for the new parents of a target's rows, if it needs one."""
     following = following_of(target.table)
     if following is None:
         return statement
@@ -97,7 +97,7 @@ def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect
     if target.written.isdisjoint(link.names) or moves_by_values(target, link):
         return statement
     values = target.values
-    # A bound value has another name in SET than elsewhere, but not inside of something.
+    # A bound value has another name in SET than elsewhere, unless it is inside an expression.
     needed = values if dialect.name in MYSQL_FAMILY else link.names
     coerced = {
         name: type_coerce(values[name], target.table.c[name].type)
@@ -127,10 +127,11 @@ def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect
 
 
 def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
-    """What an UPDATE sets, by column key, as the database understands it.
+    """The values that an UPDATE sets, by column key, as the database evaluates them.
 
-    MariaDB and MySQL read a column that the statement has set before as it is by then; in an UPDATE
-    of several tables they do that or not, so there are two answers.
+    MariaDB and MySQL evaluate assignments one after the other, so an expression reads the new value
+    of a column that was set before. In an UPDATE of several tables they may also read the old one,
+    so there are two answers.
     """
     if dialect.name not in MYSQL_FAMILY:
         return [row]
@@ -138,15 +139,16 @@ def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
     order = [key for key, *_ in target.assignments if key in row and key in target.table.c]
     if not compat.is_ordered(write):
         order = [column.key for column in target.table.c if column.key in order]
-    known: dict[Any, Any] = {}
+    assigned: dict[Any, Any] = {}
     in_turn = dict(row)
     for key in dict.fromkeys(order):
         value = row[key]
         if is_sql(value) and any(
-            isinstance(element, Column) and element in known for element in visitors.iterate(value)
+            isinstance(element, Column) and element in assigned
+            for element in visitors.iterate(value)
         ):
-            in_turn[key] = with_values(value, known)
-        known[target.source.c[key]] = as_sql(in_turn[key], target.table.c[key])
+            in_turn[key] = with_values(value, assigned)
+        assigned[target.source.c[key]] = as_sql(in_turn[key], target.table.c[key])
     has_several = len(target.sources) > 1 or isinstance(target.sources[0], Join)
     differs = any(in_turn[key] is not value for key, value in row.items())
     return [row, in_turn] if has_several and differs else [in_turn]
@@ -155,11 +157,11 @@ def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
 def _made_of(
     link: Key, values: Mapping[Column[Any], ColumnElement[Any]], *, laterally: bool
 ) -> list[ColumnElement[Any]]:
-    """The link of a row with these values.
+    """The link of a row with these values, as SQL.
 
-    Of generated columns, the database computes it in a subquery over the values, as it does for the
-    rows of a table; a database whose subqueries can't be about a row of the query around them
-    (not `laterally`) computes it of their text.
+    If generated columns belong to the link, it is computed in a subquery over the values, as for
+    rows of a table. Without LATERAL (`laterally` is False) the text of these columns is used, with
+    the values put in.
     """
     if laterally or not link.generated:
         return link.made_of(values)
@@ -172,7 +174,7 @@ def _made_of(
 def _substituted(
     column: Column[Any], values: Mapping[Column[Any], ColumnElement[Any]]
 ) -> ColumnElement[Any]:
-    """What a generated column is computed by, with values in the place of columns."""
+    """The expression of a generated column, with values in the place of other columns."""
     computed: Any = column.computed
     if not isinstance(computed.sqltext, TextClause):
         return Grouping(with_values(computed.sqltext, values))
@@ -190,7 +192,7 @@ def _substituted(
 
 
 def selected_insert(statement: Insert, rows: Rows, dialect: Dialect) -> Insert:
-    """An INSERT FROM SELECT with the condition, if its rows follow others."""
+    """An INSERT FROM SELECT with the condition for the parents of its rows, if these follow."""
     following = following_of(statement.table)
     if following is None or not compat.selected_names(statement):
         return statement
@@ -203,7 +205,7 @@ def selected_insert(statement: Insert, rows: Rows, dialect: Dialect) -> Insert:
 
 
 class SelectedLinks(NamedTuple):
-    """What an INSERT selects, as a subquery with these columns, and the links of its rows."""
+    """The rows that an INSERT selects: a subquery, its columns, and the links of the rows."""
 
     source: FromClause
     columns: Sequence[ColumnElement[Any]]
@@ -213,13 +215,14 @@ class SelectedLinks(NamedTuple):
 def selected_links(
     link: Key, statement: Insert, dialect: Dialect, parameters: Row | None = None
 ) -> SelectedLinks | None:
-    """The links in what an INSERT selects; None where that can't be said.
+    """The links of the rows that an INSERT selects; None if they can't be expressed in SQL.
 
-    Columns that it leaves out have their defaults, of which functions of Python have given the
-    parameters of an execution. A link that it leaves out as a whole is the same in all rows.
+    Columns that the INSERT leaves out get their defaults. Those that are Python functions have been
+    called for the parameters of an execution. None, too, if it leaves out the whole link, which is
+    then the same in all rows.
     """
     names, rows = selected_columns(statement), selected_rows(statement, dialect)
-    if len(rows.c) != len(names):  # there is text, which may be more than one
+    if len(rows.c) != len(names):  # raw SQL may select several columns as one
         return None
     places = dict(zip(names, rows.c, strict=True))
     values: dict[Column[Any], Any] = {
@@ -231,7 +234,7 @@ def selected_links(
     values = {column: as_sql(value, column) for column, value in values.items()}
     if not link.generated:
         return SelectedLinks(rows, list(rows.c), [values[column] for column in link.columns])
-    # By the names of their columns, since a generated one may be computed by text.
+    # Under the names of their columns, since a generated column may be raw SQL.
     numbered = [column.label(f"ttl_odm_{number}") for number, column in enumerate(rows.c)]
     named = [value.label(column.name) for column, value in values.items()]
     renamed = select(*numbered, *named).subquery(link.columns[0].table.name)

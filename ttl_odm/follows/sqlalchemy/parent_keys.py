@@ -1,7 +1,7 @@
-"""The parents that a statement puts rows under: their keys, as far as they are known beforehand.
+"""The keys of the parents that a statement puts rows under, as far as they are known beforehand.
 
-Values are in the statement or its parameters; what SQL computes is read by a SELECT of the same
-SQL, unless that would write.
+Plain values are in the statement or its parameters. Expressions are evaluated by a SELECT of the
+same SQL, unless that would write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Select
     from sqlalchemy.engine.default import DefaultExecutionContext
 
-    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.sqlalchemy.keys.table_keys import Key as LinkKey
     from ttl_odm.sqlalchemy.keys.updates import TargetLookup
     from ttl_odm.sqlalchemy.rewrite.writes import Target
@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
 
 _AT_ONCE: Final = 100
-"""Rows of which one statement computes the links."""
+"""Rows whose links one statement computes."""
 
 
 class Written(NamedTuple):
-    """A parent's key, and what can leave out the rows that a statement puts under it.
+    """The key of a parent, and how the rows that a statement puts under it can be left out.
 
-    That is the number of an execution, all of whose rows they are; or a condition, if the statement
-    `excludes` them itself. Of a row in a list of VALUES it is neither.
+    Attributes:
+        key: The key.
+        execution: The number of the execution whose rows all get this parent: it needn't be sent.
+            None for a row in a list of VALUES, or if SQL computes the parent.
+        excludes: Whether the statement has a condition that leaves out these rows by itself.
     """
 
     key: Key
@@ -59,23 +62,26 @@ def parents_written(
     *,
     but_ignored: bool = False,
 ) -> list[Written]:
-    """Those of rows that follow others; without a `lookup` the statement is an INSERT, or has one.
+    """The parents that a statement puts rows of a table under; keys with a NULL name none.
 
-    Without NULLs, by which a row has no parent; with `but_ignored` also without rows that an INSERT
-    ignores for a conflict.
+    Args:
+        context: The execution of the statement.
+        following: The rule of the table.
+        lookup: The rows of an UPDATE; None for a statement that is an INSERT, or contains one.
+        but_ignored: Leave out rows that an INSERT ignores because of a conflict.
     """
     links = _Links(KeyReclaimer.of(context), link_of(following.links()))
     if lookup is None:
-        written = _inserted(context, links, following, but_ignored=but_ignored)
+        parents = _inserted(context, links, following, but_ignored=but_ignored)
     else:
-        written = _updated(context, links, lookup)
-    return [one for one in dict.fromkeys(written) if None not in one.key]
+        parents = _updated(context, links, lookup)
+    return [written for written in dict.fromkeys(parents) if None not in written.key]
 
 
 def _updated(
     context: DefaultExecutionContext, links: _Links, lookup: TargetLookup
 ) -> Iterator[Written]:
-    # With its options, since those of the ORM may add conditions inside its WHERE.
+    # The ORM's options may add conditions to its WHERE clause.
     options = compat.loader_options(compat.invoked(context))
     for target, executions in lookup.targets(context):
         rows = list(target.rows(executions))
@@ -128,7 +134,7 @@ def _inserted(
 def _keys(
     links: _Links, rows: Sequence[Row], executions: Sequence[Row], ignored: IgnoredRows | None
 ) -> Iterator[tuple[int, Key]]:
-    """The numbers of rows that are written, and the keys of their parents."""
+    """The numbers of the rows that an INSERT doesn't ignore, and the keys of their parents."""
     left_out = () if ignored is None else ignored.among(rows, executions)
     for number, key in enumerate(links.of(rows, executions)):
         if number not in left_out:
@@ -138,7 +144,7 @@ def _keys(
 def _inserts(
     context: DefaultExecutionContext, following: Following
 ) -> Iterator[tuple[Insert, bool]]:
-    """Those of a statement into a table; itself, or inside it, in its CTEs."""
+    """The INSERTs into the table (the statement, or its CTEs), and whether each is a CTE."""
     whole, compiled = compat.invoked(context), context.compiled
     has_inner = not isinstance(whole, Insert) or getattr(compiled, "ctes", None)
     for statement in visitors.iterate(whole) if has_inner else [whole]:
@@ -152,11 +158,11 @@ def _inserts(
 def _selected(
     links: _Links, statement: Insert, parameters: Row, number: int, ignored: IgnoredRows | None
 ) -> Iterator[Written]:
-    """The keys in what an INSERT selects."""
+    """The parents of the rows that an INSERT selects."""
     link, dialect = links.link, links.reclaimer.dialect
-    if statement.select is None or has_writes(statement.select):  # to look would be to write
+    if statement.select is None or has_writes(statement.select):  # looking would write
         return
-    if set(selected_columns(statement)).isdisjoint(link.names):  # defaults, alike in all rows
+    if set(selected_columns(statement)).isdisjoint(link.names):  # the same default in all rows
         (key,) = links.of([with_defaults({}, link.columns, parameters)], [parameters])
         yield Written(key, number)
         return
@@ -176,36 +182,36 @@ def _selected(
 
 
 class _Links(NamedTuple):
-    """Computes the links of rows where the statement will be."""
+    """Computes links on the connection of the statement."""
 
     reclaimer: KeyReclaimer
     link: LinkKey
 
     @property
     def columns(self) -> tuple[Column[Any], ...]:
-        """What they are made of."""
+        """The columns that a link is computed from."""
         return self.link.columns
 
     def of(self, rows: Sequence[Row], executions: Sequence[Row]) -> list[Key]:
-        """Those of rows of values or SQL, one for each; of NULLs where nobody knows it."""
+        """The links of rows, which have values or SQL; ``(None,)`` for an unknown link."""
         keys: list[Key] = [(None,)] * len(rows)
         generated: dict[int, list[ColumnElement[Any]]] = {}
         for number, row in enumerate(rows):
             values: list[Any] = [row.get(column.key) for column in self.columns]
-            computed = [value for value in values if is_sql(value)]
-            if not (computed or self.link.generated):
+            expressions = [value for value in values if is_sql(value)]
+            if not (expressions or self.link.generated):
                 keys[number] = tuple(values)
-            elif not computed:
+            elif not expressions:
                 generated[number] = self.link.made_of(self._values_of(row))
-            elif not has_writes(*computed):
-                made = self.link.selected(self._values_of(row), typed=True)
-                found = self.reclaimer.execute(filled(made, executions[number]))
-                keys[number] = next(map(tuple, found), (None,))
+            elif not has_writes(*expressions):
+                query = self.link.selected(self._values_of(row), typed=True)
+                links = self.reclaimer.execute(filled(query, executions[number]))
+                keys[number] = next(map(tuple, links), (None,))
         width, numbers = len(self.link.parts), list(generated)
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
-            every: Select[Any] = select(*(part for number in some for part in generated[number]))
-            parts = self.reclaimer.execute(every).one()
+            query = select(*(part for number in some for part in generated[number]))
+            parts = self.reclaimer.execute(query).one()
             for place, number in enumerate(some):
                 keys[number] = tuple(parts[place * width : (place + 1) * width])
         return keys
@@ -213,7 +219,7 @@ class _Links(NamedTuple):
     def matched(
         self, row: Row, target: Target, matched: Callable[..., Select[Any]]
     ) -> Iterator[Key]:
-        """Those that rows get which an UPDATE matches, with values of the rows themselves."""
+        """The new links of the rows that an UPDATE matches, which may be computed from each row."""
         values = {
             column: row.get(column.key, target.source.c[column.key]) for column in self.columns
         }
@@ -226,7 +232,7 @@ class _Links(NamedTuple):
 
 
 def _typed(values: Mapping[Column[Any], Any]) -> dict[Column[Any], ColumnElement[Any]]:
-    """Values, and SQL, with the types of the columns that they are for."""
+    """Values and SQL, with the types of their columns."""
     return {
         column: type_coerce(value, column.type) if is_sql(value) else literal(value, column.type)
         for column, value in values.items()

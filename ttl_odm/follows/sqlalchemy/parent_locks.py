@@ -1,18 +1,18 @@
-"""InnoDB: writes of followers by key, which leave their parents unlocked.
+"""InnoDB: how writes of followers by key leave their parents unlocked.
 
 A subquery of an UPDATE or DELETE locks the rows that it reads, on InnoDB in shared mode, until the
 transaction ends. With such a lock on the parent, transactions deadlock that wouldn't without a
 policy: two that then write the parent, or one that writes items and one that writes their cart and
-then an item. No clause and no isolation hint makes such a subquery read without a lock. So the end
-of the parent's life is read first, by a plain SELECT, and the statement compares it with the clock.
+then an item. No clause and no isolation hint makes such a subquery read without a lock. So a plain
+SELECT reads first when the parent expires, and the statement compares this end with the clock.
 
-What a plain SELECT shows is the transaction's snapshot, as on PostgreSQL under REPEATABLE READ.
-Where a parent has expired by it, that parent is locked and read as it is now, since it may have
-been renewed. Where the snapshot doesn't have the row, the statement asks by its subquery.
+A plain SELECT reads the transaction's snapshot, as on PostgreSQL under REPEATABLE READ. If a parent
+has expired in the snapshot, it is locked and read again as it is now, since it may have been
+renewed. If the snapshot doesn't contain the row, the statement uses its subquery.
 
-Done for statements that name rows by their primary key, or by their parent's key. Others, and all
-under SERIALIZABLE, where a SELECT locks too, keep the subquery. Under READ COMMITTED only a DELETE
-locks.
+This is done for statements that name rows by primary key or by their parent's key. Other statements
+keep the subquery, and so do all under SERIALIZABLE, where a SELECT locks too. Under READ COMMITTED
+only a DELETE locks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, Grouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import ancestry, following_of
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.gate.functions import expires_at, live
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
@@ -55,17 +55,18 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.sqlalchemy.compat import Resolved
 
     Key = tuple[Any, ...]
     Root = tuple[Key, int | None]
 
 _END: Final = "ttl_odm_parent_end"
-"""The parameter with the end of a parent's life, in the clock's unit; NULL if it isn't known."""
+"""The parameter with the instant at which a parent expires, in the clock's unit; NULL if unknown.
+"""
 
 _IS_OVER: Final = "ttl_odm_parent_over"
-"""The parameter that is 1 if the parent has certainly expired; otherwise the subquery decides."""
+"""The parameter that is 1 if the parent has certainly expired; if it is 0, the subquery decides."""
 
 _NEVER: Final = 2**62
 
@@ -75,10 +76,10 @@ _ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class KnownParents:
-    """Before a write of followers: the ends of their parents' lives.
+    """Looks up, before a write of followers, when their parents expire.
 
     Attributes:
-        following: What the table's rows follow.
+        following: The rule of the table.
         is_update: Whether the write is an UPDATE, not a DELETE.
         names_parents: Whether its WHERE names the parents' keys, not those of the rows.
     """
@@ -89,7 +90,7 @@ class KnownParents:
 
     @classmethod
     def of(cls, statement: Resolved, dialect: Dialect) -> Self | None:
-        """For an UPDATE or DELETE; None if it takes no lock, or doesn't name rows by key."""
+        """The lookup for an UPDATE or DELETE; None if it locks nothing, or names no rows by key."""
         if dialect.name not in MYSQL_FAMILY or len(statement.sources) > 1:
             return None
         table = compat.original(statement.sources[0])
@@ -106,76 +107,67 @@ class KnownParents:
         return None
 
     def or_else(self, condition: ColumnElement[bool], dialect: Dialect) -> ColumnElement[bool]:
-        """That the known end is to come, or else a condition that reads and locks the parents."""
+        """The condition that a known end is in the future, or else the one that locks parents."""
         now = clock_of(dialect).literal(clock_of(dialect).now_at_write)
         end: ColumnElement[Any] = bindparam(_END, None, type_=BigInteger())
         is_over: ColumnElement[Any] = bindparam(_IS_OVER, 0, type_=BigInteger())
-        # In a subquery of its own: MySQL would make a join of the EXISTS and read it in any case.
+        # In its own subquery: MySQL would turn the EXISTS into a join, and always read the parents.
         decided = select(condition).correlate(self.following.table).scalar_subquery()
         return or_(now < end, and_(is_over == 0, decided == 1))
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Look the ends up, and put them among the parameters."""
+        """Look up when the parents expire, and add that to the parameters."""
         if current or not _locks(context.root_connection, is_update=self.is_update):
             return 0
         values = self._values(compat.where_criteria(compat.invoked(context)))
         executions = [list(_keys(values, row)) for row in context.compiled_parameters]
-        wanted = dict.fromkeys(key for keys in executions for key in keys)
-        known = dict(self._roots(KeyReclaimer.of(context), list(wanted)))
+        distinct = dict.fromkeys(key for keys in executions for key in keys)
+        roots = dict(self._roots(KeyReclaimer.of(context), list(distinct)))
         for number, keys in enumerate(executions):
-            roots = [known.get(key) for key in keys]
-            ends = [root[1] for root in roots if root is not None]
+            ends = [roots[key][1] for key in keys if key in roots]
             if not ends or len(ends) < len(keys):
                 continue
-            to_come = [end for end in ends if end is not None]
-            if len(to_come) == len(ends):
-                compat.set_parameter(context, number, _END, min(to_come))
+            future = [end for end in ends if end is not None]
+            if len(future) == len(ends):
+                compat.set_parameter(context, number, _END, min(future))
             elif len(ends) == 1:
                 compat.set_parameter(context, number, _IS_OVER, 1)
         return 0
 
     def _roots(self, reclaimer: KeyReclaimer, keys: Sequence[Key]) -> Iterator[tuple[Key, Root]]:
-        """The rows at the root, and their ends, by the keys that a statement names.
+        """The rows at the root and when they expire, by the keys that a statement names.
 
-        An end is None if the row has expired. Keys of which nothing is known are missing.
+        That is None for an expired row. Keys without a row are missing.
         """
         roots: dict[Key, Root] = {}
         for start in range(0, len(keys), _ROWS):
-            for key, root in self._seen(reclaimer, keys[start : start + _ROWS]):
+            for key, root in self._in_snapshot(reclaimer, keys[start : start + _ROWS]):
                 roots[key] = max(root, roots.get(key, root), key=_latest)
         over = list(dict.fromkeys(root for root, end in roots.values() if end is None))
         ends = dict(self._locked(reclaimer, over)) if over else {}
         for key, (root, end) in roots.items():
             yield key, (root, ends.get(root) if end is None else end)
 
-    def _seen(self, reclaimer: KeyReclaimer, keys: Sequence[Key]) -> Iterator[tuple[Key, Root]]:
-        """The same by the snapshot."""
+    def _in_snapshot(
+        self, reclaimer: KeyReclaimer, keys: Sequence[Key]
+    ) -> Iterator[tuple[Key, Root]]:
+        """The roots as the transaction's snapshot has them."""
         links = self.following.links()
         first = links.parent if self.names_parents else self.following.table
         named = links.theirs if self.names_parents else key_columns(first)
-        joined: FromClause = first
-        level: Any = first
-        following = following_of(first)
-        while following is not None:
-            links = following.links()
-            parent = links.parent.alias()
-            same = (level.c[mine.key] == parent.c[theirs.key] for mine, theirs in links.pairs)
-            joined = joined.join(parent, and_(*same))
-            level, following = parent, following_of(links.parent)
-        columns = key_columns(self._root)
-        root = [level.c[column.key] for column in columns]
-        rows: Any = (
-            select(*named, *root, *_life(level)).select_from(joined).where(is_one_of(named, keys))
-        )
+        above = ancestry(first, keeps_orphans=False)
+        root = [above.root.c[column.key] for column in key_columns(self._root)]
+        rows: Any = select(*named, *root, *_life(above.root)).select_from(above.joined)
+        rows = rows.where(is_one_of(named, keys))
         row: Any
         for row in reclaimer.execute(rows.options(include_expired())):
             key, above = tuple(row[: len(named)]), tuple(row[len(named) : -2])
             yield key, (above, _end(row[-2], row[-1]))
 
     def _locked(self, reclaimer: KeyReclaimer, keys: Sequence[Key]) -> Iterator[tuple[Key, int]]:
-        """The ends of live rows at the root as they are now; all rows are locked, in shared mode.
+        """Lock rows at the root in shared mode, and return when the live ones expire, as of now.
 
-        Before the followers, in the order in which sweeps lock them.
+        They are locked before their followers, which is the order of sweeps.
         """
         columns = key_columns(self._root)
         rows: Any = select(*columns, *_life(self._root)).where(is_one_of(columns, keys))
@@ -192,7 +184,7 @@ class KnownParents:
         return binding.table  # type: ignore[no-any-return]
 
     def _values(self, criteria: Sequence[ColumnElement[bool]]) -> list[BindParameter[Any]]:
-        """The values that conditions want the columns of a key to have; empty if they don't."""
+        """The values that conditions require of the columns of a key; empty without such."""
         table = self.following.table
         columns: Iterable[Column[Any]] = (
             self.following.links().own if self.names_parents else table.primary_key
@@ -210,7 +202,7 @@ class KnownParents:
 
 
 def _locks(connection: Connection, *, is_update: bool) -> bool:
-    """Whether a write's subqueries lock what they read, and a SELECT doesn't."""
+    """Whether the subqueries of a write lock the rows that they read, while SELECTs don't."""
     level = compat.isolation_level(connection)
     if level in {"READ COMMITTED", "READ UNCOMMITTED"}:
         return not is_update
@@ -218,11 +210,12 @@ def _locks(connection: Connection, *, is_update: bool) -> bool:
 
 
 def _life(source: FromClause) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Whether a row is live, and when it expires, in the clock's unit."""
     return live(source), type_coerce(expires_at(source), BigInteger())
 
 
 def _end(lives: object, end: int | None) -> int | None:
-    """When a row expires; None if it has expired."""
+    """When a row expires; None if it has expired, the far future for never."""
     if not lives:
         return None
     return _NEVER if end is None else end
@@ -246,7 +239,7 @@ def _is_of(column: Any, table: Table) -> bool:
 
 
 def _equalities(criteria: Sequence[Any]) -> Iterator[tuple[Any, BindParameter[Any]]]:
-    """The pairs of a column and the value, or the list of values, that it has to equal."""
+    """The pairs of a column and the value, or the list of values, that it must equal."""
     for condition in criteria:
         if isinstance(condition, Grouping):
             yield from _equalities([condition.element])
@@ -256,6 +249,6 @@ def _equalities(criteria: Sequence[Any]) -> Iterator[tuple[Any, BindParameter[An
             sides = [(condition.left, condition.right), (condition.right, condition.left)]
             is_list = condition.operator is operators.in_op
             if is_list or condition.operator is operators.eq:
-                for one, other in sides[: 1 if is_list else 2]:
-                    if isinstance(other, BindParameter) and other.expanding == is_list:
-                        yield one, other
+                for column, value in sides[: 1 if is_list else 2]:
+                    if isinstance(value, BindParameter) and value.expanding == is_list:
+                        yield column, value

@@ -1,10 +1,10 @@
 """No row is put under a parent that has expired.
 
-One look at the parents, just before the write; it locks them, so that no sweeper takes one away
-until the transaction is over. A flush, and whatever else writes objects, raises `ExpiredError`. A
-statement of Core writes its other rows, as if its WHERE left these out: an execution that would
-write them isn't sent. Where SQL says which parent it is, the statement has a condition by itself
-(`ttl_odm.follows.sqlalchemy.links`).
+One SELECT just before the write reads the parents and locks them, so that no sweeper deletes one
+before the transaction ends. If a parent has expired, a flush, like everything else that writes
+objects, raises `ExpiredError`. A Core statement writes its other rows, as if its WHERE clause left
+these out: an execution that would write them isn't sent. If SQL computes the parent, the statement
+gets a condition instead (`ttl_odm.follows.sqlalchemy.links`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import inspect, select
 from sqlalchemy.engine.interfaces import ExecuteStyle
 
 from ttl_odm.follows import under_expired
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import following_of
 from ttl_odm.follows.sqlalchemy.links import link_of
 from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
 from ttl_odm.sqlalchemy import compat
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.follows.sqlalchemy.parent_keys import Key
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
@@ -47,9 +47,11 @@ CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class LiveParents:
-    """Before a write to a table whose rows follow others: whether their parents have expired.
+    """Checks, before a write to a table whose rows follow others, that their parents are live.
 
-    Without a `lookup` it is for an INSERT.
+    Attributes:
+        following: The rule of the table.
+        lookup: The rows of an UPDATE; None for an INSERT.
     """
 
     following: Following
@@ -57,13 +59,13 @@ class LiveParents:
 
     @classmethod
     def of_insert(cls, table: object) -> Self | None:
-        """For an INSERT into a table; None where its rows follow nothing."""
+        """The check for an INSERT into a table; None if its rows follow nothing."""
         following = following_of(table)
         return None if following is None else cls(following)
 
     @classmethod
     def of_update(cls, target: Target) -> Self | None:
-        """For an UPDATE; None where it moves no row to another parent."""
+        """The check for an UPDATE; None if it moves no row to another parent."""
         following = following_of(target.table)
         if following is None:
             return None
@@ -74,44 +76,44 @@ class LiveParents:
         """Leave out the rows that would have an expired parent, or raise `ExpiredError`."""
         if current:
             return 0
-        written = parents_written(context, self.following, self.lookup)
-        expired = set(self._expired(context, list(dict.fromkeys(one.key for one in written))))
+        parents = parents_written(context, self.following, self.lookup)
+        expired = set(self._expired(context, list(dict.fromkeys(new.key for new in parents))))
         if not expired:
             return 0
         is_of_objects = self._writes_objects(context)
-        late = [one for one in written if one.key in expired]
-        for one in late:
-            if is_of_objects or (one.execution is None and not one.excludes):
-                raise self._error(one.key)
-        left_out = {one.execution for one in late if one.execution is not None}
-        if left_out:
-            _leave_out(context, left_out, self.following)
+        late = [new for new in parents if new.key in expired]
+        for new in late:
+            if is_of_objects or (new.execution is None and not new.excludes):
+                raise self._error(new.key)
+        unsent = {new.execution for new in late if new.execution is not None}
+        if unsent:
+            _leave_out(context, unsent, self.following)
         return 0
 
     def _expired(self, context: DefaultExecutionContext, keys: Sequence[Key]) -> Iterator[Key]:
-        """Those of some parents that have expired; the live ones are locked."""
+        """The keys of expired parents among these; the live parents are locked."""
         reclaimer, links = KeyReclaimer.of(context), self.following.links()
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
             parents = is_one_of(links.theirs, some)
-            found = self._live(reclaimer, parents)
-            if len(found) == len(some):
+            live = self._live(reclaimer, parents)
+            if len(live) == len(some):
                 continue
-            # The others have expired, or never were.
+            # The others have expired, or never existed.
             stored = set(map(tuple, reclaimer.execute(SweepSelect(*links.theirs).where(parents))))
-            stored -= found
-            if stored:  # or were committed in between
-                stored -= self._live(reclaimer, parents)
+            expired = stored - live
+            if expired:  # or were committed in between
+                expired -= self._live(reclaimer, parents)
             if len(some) == 1:
-                yield from some if stored else ()
-            elif stored.issubset(some):
-                yield from stored
-            else:  # the database takes others for equal: collations, and values of other types
+                yield from some if expired else ()
+            elif expired.issubset(some):
+                yield from expired
+            else:  # keys that the database takes for equal: collations, values of other types
                 for key in some:
                     yield from self._expired(context, [key])
 
     def _live(self, reclaimer: KeyReclaimer, parents: ColumnElement[bool]) -> set[Key]:
-        """The live ones of some parents, which are locked."""
+        """Lock the live parents that a condition selects, and return their keys."""
         links = self.following.links()
         live: Any = select(*links.theirs).where(parents)
         if clock_of(reclaimer.dialect).locks_rows:
@@ -120,7 +122,7 @@ class LiveParents:
         return set(map(tuple, reclaimer.execute(live)))
 
     def _writes_objects(self, context: DefaultExecutionContext) -> bool:
-        """Whether it is the ORM that writes objects, or mappings, and nobody asks for a count."""
+        """Whether the ORM writes objects or mappings, so no caller sees a count of rows."""
         if done_by_flush.get() is not None:
             return True
         statement = compat.invoked(context)
@@ -137,10 +139,10 @@ class LiveParents:
 
 
 def _leave_out(context: Any, executions: Collection[int], following: Following) -> None:
-    """Let some of the executions of an INSERT or UPDATE not be sent.
+    """Don't send some executions of an INSERT or UPDATE.
 
-    If that is all of them, what is sent does nothing, but returns what the statement would: columns
-    without a row.
+    If none is left, a statement is sent that does nothing and returns the columns that the original
+    one would return, without a row.
     """
     numbers = range(len(context.compiled_parameters))
     rest = [number for number in numbers if number not in executions]
@@ -152,7 +154,7 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
     statement = compat.in_schemas(context, _doing_nothing(context, following))
     none = context.dialect.execute_sequence_format() if compiled.positional else {}
     if context.execute_style is ExecuteStyle.INSERTMANYVALUES and compiled.effective_returning:
-        # SQLAlchemy has made no batches yet, and then makes none.
+        # SQLAlchemy hasn't divided the rows into batches yet, and without rows makes none.
         context.dialect.do_execute(context.cursor, statement, none, context)
         context.parameters, context.compiled_parameters = [], []
         return
@@ -161,17 +163,18 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
 
 
 def _doing_nothing(context: Any, following: Following) -> str:
+    """The INSERT or UPDATE that does nothing."""
     compiled, table = context.compiled, following.table
     own = next(column for column in table.c if column.computed is None)
     preparer = compiled.preparer
     name, column = preparer.format_table(table), preparer.format_column(own)
     if context.isinsert:
-        needed = [  # MariaDB asks for them before it knows that there is no row
+        needed = [  # MariaDB requires values for them before it knows that there is no row
             other
             for other in table.c
             if other is own
             or not (other.nullable or other.server_default or other is table.autoincrement_column)
-            # (A generated column has a default: what it is computed by.)
+            # (A generated column has a default: its expression.)
         ]
         columns = ", ".join(map(preparer.format_column, needed))
         nulls = ", ".join(["NULL"] * len(needed))

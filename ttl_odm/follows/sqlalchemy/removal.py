@@ -1,25 +1,33 @@
-"""Removing the rows that follow others before those, the deepest first.
+"""Removing the rows that follow others before those others, the deepest first.
 
-In the transaction that removes the parents, which it has locked, or in some before it: no reader
-sees followers of expired rows. Those rows stay expired, see `seal`.
+This happens in the transaction that removes the parents, or in earlier ones, so no reader sees
+followers of expired rows. The transaction has locked the parents, and they stay expired: see
+`seal`.
+
+Rows of a family may refer to each other by further foreign keys, which are called ties here: a post
+replies to another, a thread links to its last message. Such rows may form trees and rings in which
+no row can go first. All of them have expired, so the columns of a tie become NULL before the row
+that they refer to is deleted. If they can't be NULL, one DELETE has to take all rows of a ring,
+which SQLite and PostgreSQL allow as long as they are in one chunk; ``ttl-odm check`` reports it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import column as bare_column
+from sqlalchemy import inspect, select
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows import check_options, sealing_ttl
-from ttl_odm.follows.sqlalchemy.following import Following
-from ttl_odm.follows.sqlalchemy.ties import CHUNK, Tie, ties_to, untie
-from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.predicate import Predicate
-from ttl_odm.sqlalchemy.policy.references import all_rules_below, rules_below
+from ttl_odm.follows.sqlalchemy.follower import all_followers, following_of
+from ttl_odm.follows.sweep import Removal
+from ttl_odm.sqlalchemy.policy.bindings import binding_of, key_columns
+from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, Predicate
+from ttl_odm.sqlalchemy.policy.references import root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 from ttl_odm.sqlalchemy.purge.statements import (
@@ -29,44 +37,41 @@ from ttl_odm.sqlalchemy.purge.statements import (
     in_subquery,
     is_one_of,
 )
+from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy import Column, ColumnElement, Connection, ForeignKeyConstraint, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+    from ttl_odm.sqlalchemy.policy.rules import Checked, Keys
+    from ttl_odm.sqlalchemy.sweep.foreign_keys import Name
+    from ttl_odm.sweeper.findings import Finding
 
-    Keys = Sequence[Sequence[Any]]
+_CHUNK: Final = 500
+"""Keys in one statement: well below every database's limit of bound values."""
 
-READ: Final = 100_000
+_READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
 
-
-def all_followings(binding: Binding) -> list[Following]:
-    """What follows rows of a policy, at whatever depth."""
-    below = all_rules_below(binding.table)
-    return [rule for rule in below if isinstance(rule, Following)]
+_MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
 
 
 def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
     """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
 
     Otherwise a default that is raised after some of their followers were removed would bring them
-    back with the others. Where rows can't have their own ttl, this does nothing.
+    back with the other followers only. Does nothing if rows can't have their own ttl.
     """
     own = binding.override
     if own is None:
         return
     table = binding.table
-    # A table without `onupdate`, and the stamp is written as it is: MySQL's column may have one.
-    stamp = binding.last_modified.name
-    bare = BareTable(
-        table.name,
-        *(bare_column(column.name, column.type) for column in table.c),
-        schema=table.schema,
-    )
+    # Without `onupdate`, and the stamp is set to itself: MySQL's column may have ON UPDATE.
+    stamp, bare = binding.last_modified.name, _bare(table)
     predicate = Predicate(clock_of(connection.dialect), writing=True)
     columns = SourceColumns(bare.c[stamp], bare.c[own.name], None, None)
     rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
@@ -75,43 +80,40 @@ def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
     connection.execute(statement.values({own.name: sealing_ttl(never), stamp: bare.c[stamp]}))
 
 
-@dataclass(slots=True)
-class FollowersRemoval:
-    """The followers of rows, to be removed.
+def _bare(table: Table) -> BareTable:
+    """A table with the same columns, of which the ORM and ``onupdate`` know nothing."""
+    columns = (bare_column(column.name, column.type) for column in table.c)
+    return BareTable(table.name, *columns, schema=table.schema)
 
-    Args:
-        limit: How many rows may go; None for all.
-    """
+
+@dataclass(slots=True)
+class FollowersRemoval(Removal):
+    """Removes followers of rows, up to a limit."""
 
     connection: Connection
     limit: int | None = None
     removed: Counter[str] = field(default_factory=Counter)
-    _ties: dict[Table, list[Tie]] = field(init=False, default_factory=dict)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether none is left; otherwise the limit was reached."""
-        return self.limit is None or self.removed.total() < self.limit
+    _ties: dict[Table, list[_Tie]] = field(init=False, default_factory=dict)
 
     def of(self, binding: Binding, keys: Keys) -> None:
-        """Remove those of rows of a policy, by primary keys."""
+        """Remove the followers of rows of a policy, by the primary keys of these rows."""
         self._below(binding.table, key_columns(binding.table), keys)
 
     def _below(self, table: Table, columns: Sequence[Any], keys: Keys) -> None:
         for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
-            for start in range(0, len(keys), CHUNK):
-                some = keys[start : start + CHUNK]
+            for start in range(0, len(keys), _CHUNK):
+                some = keys[start : start + _CHUNK]
                 if list(columns) != links.theirs:
                     some = self._read(links.theirs, is_one_of(columns, some))
                 if some:
                     self.of_table(following.table, is_one_of(links.own, some))
 
     def of_table(self, table: Table, condition: ColumnElement[bool]) -> None:
-        """Remove rows of a table that follows another, after what follows them."""
-        if self._go_at_once(table):
-            self._all_of(table, condition)
+        """Remove rows of a table that follows another, after their own followers."""
+        if self._goes_at_once(table):
+            self._remove_at_once(table, condition)
             return
         columns = key_columns(table)
         for keys in self._batches(columns, condition):
@@ -119,62 +121,159 @@ class FollowersRemoval:
             if not self.is_done:
                 return
             for tie in self._ties_to(table):
-                untie(self.connection, tie, table, keys)
+                _untie(self.connection, tie, table, keys)
             self._delete(table, is_one_of(columns, keys))
 
-    def _go_at_once(self, table: Table) -> bool:
-        """Whether one DELETE takes any number of rows, and one those of each table below.
+    def _goes_at_once(self, table: Table) -> bool:
+        """Whether one DELETE takes any number of rows, and one DELETE those of each table below.
 
-        InnoDB might read the whole table for it, and lock what it reads: there, rows are found by
-        an index and deleted by their keys. SQLite finds rows by one column of other rows only.
+        InnoDB might read the whole table for it and lock every row, so its rows are found by an
+        index and deleted by key. SQLite can find rows by a single column of other rows only.
         """
         return (
             self.limit is None
             and self.connection.dialect.name not in MYSQL_FAMILY
             and not self._ties_to(table)
             and all(
-                len(below.links().own) == 1 and self._go_at_once(below.table)
+                len(below.links().own) == 1 and self._goes_at_once(below.table)
                 for below in rules_below(table)
             )
         )
 
-    def _all_of(self, table: Table, condition: ColumnElement[bool]) -> None:
+    def _remove_at_once(self, table: Table, condition: ColumnElement[bool]) -> None:
         for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
             rows = SweepSelect(*links.theirs).where(condition)
-            self._all_of(following.table, in_subquery(links.own, rows))
+            self._remove_at_once(following.table, in_subquery(links.own, rows))
         self._delete(table, condition)
 
     def _delete(self, table: Table, condition: ColumnElement[bool]) -> None:
         deleted = self.connection.execute(PurgeDelete(table).where(condition)).rowcount
         self.removed[table.fullname] += deleted
 
-    def _ties_to(self, table: Table) -> list[Tie]:
+    def _ties_to(self, table: Table) -> list[_Tie]:
         if table not in self._ties:
-            self._ties[table] = list(ties_to(table))
+            self._ties[table] = list(_ties_to(table))
         return self._ties[table]
 
     def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
-        """Keys for one statement each.
+        """Read keys, and yield as many as fit into one statement at a time.
 
-        Many are read at once: each read walks over the index entries of all rows that this
+        Many are read at once, because each read walks over the index entries of all rows that this
         transaction has deleted.
         """
         while self.is_done:
-            left = READ if self.limit is None else self.limit - self.removed.total()
-            most = min(left, READ)
+            most = self.next_size(_READ)
             keys = self._read(columns, condition, most)
-            for start in range(0, len(keys), CHUNK):
-                yield keys[start : start + CHUNK]
+            for start in range(0, len(keys), _CHUNK):
+                yield keys[start : start + _CHUNK]
             if len(keys) < most:
                 return
 
     def _read(
         self, columns: Sequence[Any], condition: ColumnElement[bool], limit: int | None = None
     ) -> Keys:
-        """Lock rows and read of them, as they are now: not as a snapshot has them."""
+        """Lock rows and read some of their columns, as they are now rather than in a snapshot."""
         rows = SweepSelect(*columns).where(condition).limit(limit)
         if clock_of(self.connection.dialect).locks_rows:
             rows = rows.with_for_update()
         return self.connection.execute(rows).all()
+
+
+class _Tie(NamedTuple):
+    """A foreign key by which rows of a family refer to rows of one of its tables."""
+
+    table: Table
+    columns: tuple[Column[Any], ...]
+    referred: tuple[Column[Any], ...]
+
+    @property
+    def nullable(self) -> list[Column[Any]]:
+        """Its columns that can be NULL: with a NULL in one of them, a row refers to nothing."""
+        return [column for column in self.columns if column.nullable and not column.primary_key]
+
+
+def _ties_to(table: Table) -> Iterator[_Tie]:
+    """The foreign keys inside a family that would keep rows of one of its tables."""
+    root = root_of(table)
+    for other in tuple(table.metadata.tables.values()):
+        if root_of(other) is not root:
+            continue
+        for key in other.foreign_key_constraints:
+            if key.referred_table is table and _restricts(key) and not _is_link(key):
+                pairs = [(element.parent, element.column) for element in key.elements]
+                columns, referred = zip(*pairs, strict=True)
+                yield _Tie(other, columns, referred)
+
+
+def _restricts(key: ForeignKeyConstraint) -> bool:
+    return (key.ondelete or "NO ACTION").upper() in {"NO ACTION", "RESTRICT"}
+
+
+def _is_link(key: ForeignKeyConstraint) -> bool:
+    """Whether rows follow their parent by a foreign key: then they are removed before it anyway."""
+    following = following_of(key.table)
+    return following is not None and {element.parent for element in key.elements} == set(
+        following.links().own
+    )
+
+
+def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
+    """Let expired rows no longer refer to rows of a table, which have these primary keys."""
+    own = key_columns(table)
+    if tuple(own) != tie.referred:
+        found = connection.execute(SweepSelect(*tie.referred).where(is_one_of(own, keys)))
+        keys = [tuple(row) for row in found if None not in tuple(row)]
+    if not (keys and tie.nullable):
+        return
+    columns = key_columns(tie.table)
+    refers = is_one_of(tie.columns, keys)
+    rows = set(map(tuple, connection.execute(SweepSelect(*columns).where(refers))))
+    if not rows:
+        return
+    live: Any = select(*columns).where(refers).execution_options(**{INCLUDE_EXPIRED: False})
+    expired = list(rows.difference(map(tuple, connection.execute(live))))
+    bare = _bare(tie.table)
+    nulls: dict[str, Any] = {column.name: None for column in tie.nullable}
+    binding = binding_of(tie.table)
+    if binding is not None:
+        stamp = binding.last_modified.name
+        nulls[stamp] = bare.c[stamp]  # MySQL's column may have ON UPDATE.
+    for start in range(0, len(expired), _CHUNK):
+        some = expired[start : start + _CHUNK]
+        theirs = is_one_of([bare.c[str(column.name)] for column in columns], some)
+        connection.execute(SweepUpdate(bare).where(theirs).values(nulls))
+
+
+def check_followers(checked: Checked) -> Iterator[Finding]:
+    """Check that the followers of a table exist, and that no foreign key keeps their rows."""
+    inspector = inspect(checked.connection)
+    for following in all_followers(checked.binding.table):
+        schema, name = name_of(checked.connection, following.table)
+        if inspector.has_table(name, schema):
+            yield from _check_keys(checked, following.table, (schema, name))
+        else:
+            message = f"table {name}, which follows it, doesn't exist"
+            yield checked.error("missing-table", message, _MIGRATE)
+
+
+def _check_keys(checked: Checked, table: Table, place: Name) -> Iterator[Finding]:
+    """Check that no other rows refer to rows of a follower in a way that would keep them."""
+    metadata = checked.binding.table.metadata
+    ties = {
+        (tie.table.name, frozenset(str(column.name) for column in tie.columns)): tie
+        for tie in _ties_to(table)
+    }
+    for key in ReferringKeys().of(checked.connection, place):
+        tie = ties.get((key.table[1], frozenset(key.columns)))
+        if not key.restricts or key.is_link_in(metadata) or (tie and tie.nullable):
+            continue
+        is_free = "make it nullable, " if tie else ""
+        yield checked.warning(
+            "restricting-key",
+            f"{key} refers to rows of {place[1]}, which follow it, without ON DELETE: rows "
+            "there prevent expired rows from being deleted",
+            f"{is_free or 'let its model follow too, '}or write ForeignKey(..., "
+            f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
+        )

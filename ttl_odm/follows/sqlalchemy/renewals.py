@@ -1,6 +1,7 @@
-"""Before a write to rows that follow others with ``renews=True``: the ``_ts`` of their parents.
+"""``renews=True``: writes that restart the lifetime of the rows' parents.
 
-Where parents follow others in turn, it is that of the rows at the end.
+The ``_ts`` of the parents is set before the write. If the parents follow others in turn, it is the
+``_ts`` of the rows at the root.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, Update, literal_column, select, update
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.follows.sqlalchemy.following import following_of
+from ttl_odm.follows.sqlalchemy.follower import following_of
 from ttl_odm.follows.sqlalchemy.links import link_of
 from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
 from ttl_odm.follows.sqlalchemy.parents import CHUNK
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
-    from ttl_odm.follows.sqlalchemy.following import Following
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Links
     from ttl_odm.sqlalchemy.rewrite.writes import Target
@@ -42,7 +43,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RenewedParents:
-    """The parents of rows that a statement writes; without a `lookup` it is an INSERT."""
+    """Renews, before a write, the parents of the rows that it writes.
+
+    Attributes:
+        following: The rule of their table.
+        lookup: The rows of an UPDATE or DELETE; None for an INSERT.
+        may_move: Whether an UPDATE may give rows another parent.
+    """
 
     following: Following
     lookup: TargetLookup | None = None
@@ -50,13 +57,16 @@ class RenewedParents:
 
     @classmethod
     def of_insert(cls, table: object) -> Self | None:
-        """For an INSERT into a table; None where that renews nothing."""
+        """The renewal for an INSERT into a table; None if it renews nothing."""
         following = following_of(table)
         return cls(following) if following is not None and following.declared.renews else None
 
     @classmethod
     def of_target(cls, target: Target) -> Self | None:
-        """For an UPDATE or DELETE; None where that renews nothing, or can't be told beforehand."""
+        """The renewal for an UPDATE or DELETE; None if it renews nothing.
+
+        None, too, if its rows can't be read beforehand: it contains other writes, or has a limit.
+        """
         following = following_of(target.table)
         write = target.statement.statement
         if following is None or not following.declared.renews:
@@ -68,25 +78,26 @@ class RenewedParents:
         return cls(following, TargetLookup(target), may_move)
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Restart the lifetime of the parents; in a flush of each once."""
+        """Restart the lifetime of the parents; in a flush, once for each parent."""
         binding = root_of(self.following.table)
         if current or binding is None or context.execution_options.get(KEEP_LAST_MODIFIED):
             return 0
         links, reclaimer = self.following.links(), KeyReclaimer.of(context)
-        # A wall time that was read may stand for two parents; what is sent is what will be stored.
+        # A key that is a TIMESTAMP is read in UTC: a wall time may stand for two instants. Values
+        # that are sent are stored as they are.
         shows_utc = reclaimer.dialect.name in MYSQL_FAMILY and has_timestamp(links.own)
-        keys = dict.fromkeys(self._before(context, reclaimer, links, shows_utc=shows_utc))
+        keys = dict.fromkeys(self._parents_matched(context, reclaimer, links, shows_utc=shows_utc))
         if shows_utc and keys:
             with in_utc(reclaimer.connection):
                 self._renew(binding, links, list(keys), reclaimer)
             keys = {}
         if self.lookup is None or self.may_move:
-            written = parents_written(context, self.following, self.lookup, but_ignored=True)
-            keys |= dict.fromkeys(one.key for one in written)
-        self._renew(binding, links, self._not_yet(list(keys), reclaimer), reclaimer)
+            new = parents_written(context, self.following, self.lookup, but_ignored=True)
+            keys |= dict.fromkeys(written.key for written in new)
+        self._renew(binding, links, self._not_yet_renewed(list(keys), reclaimer), reclaimer)
         return 0
 
-    def _before(
+    def _parents_matched(
         self,
         context: DefaultExecutionContext,
         reclaimer: KeyReclaimer,
@@ -94,10 +105,10 @@ class RenewedParents:
         *,
         shows_utc: bool,
     ) -> Iterator[Key]:
-        """The keys of the parents that rows have which an UPDATE or DELETE is about to match."""
+        """The keys of the present parents of the rows that an UPDATE or DELETE will match."""
         if self.lookup is None:
             return
-        # With its options, since those of the ORM may add conditions inside its WHERE.
+        # The ORM's options may add conditions to its WHERE clause.
         options = compat.loader_options(compat.invoked(context))
         for target, executions in self.lookup.targets(context):
             own = [target.source.c[column.key] for column in links.own]
@@ -108,7 +119,8 @@ class RenewedParents:
                     if None not in row:
                         yield tuple(row)
 
-    def _not_yet(self, keys: Sequence[Key], reclaimer: KeyReclaimer) -> list[Key]:
+    def _not_yet_renewed(self, keys: Sequence[Key], reclaimer: KeyReclaimer) -> list[Key]:
+        """The keys of parents that this flush hasn't renewed yet; from now on they count as so."""
         renewed = done_by_flush.get()
         if renewed is None:
             return list(keys)
@@ -136,7 +148,7 @@ class RenewedParents:
 
 
 def _at_root(table: Table, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """A condition on a table that follows others, as one on the rows at the end."""
+    """A condition on a table, turned into one on the table at the root of its parents."""
     following = following_of(table)
     if following is None:
         return condition

@@ -1,4 +1,4 @@
-"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+"""`FollowsRule` and `Followers`: everything that the base asks of this package."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.facts import ORPHANS, due_followers
-from ttl_odm.follows.sqlalchemy import checks, conditions
+from ttl_odm.follows.sqlalchemy.conditions import BY_PARENT, live_parent
 from ttl_odm.follows.sqlalchemy.displacement import remove_followers
-from ttl_odm.follows.sqlalchemy.following import Following
-from ttl_odm.follows.sqlalchemy.functions import BY_PARENT
-from ttl_odm.follows.sqlalchemy.index import index_link
+from ttl_odm.follows.sqlalchemy.follower import Following, all_followers, index_link
 from ttl_odm.follows.sqlalchemy.links import moved_update, selected_insert
 from ttl_odm.follows.sqlalchemy.orphans import has_orphans, purge_orphans
 from ttl_odm.follows.sqlalchemy.parent_locks import KnownParents
 from ttl_odm.follows.sqlalchemy.parents import LiveParents
-from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, all_followings, seal
+from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, check_followers, seal
 from ttl_odm.follows.sqlalchemy.renewals import RenewedParents
+from ttl_odm.follows.sweep import ORPHANS, due_followers
 from ttl_odm.sqlalchemy.gate.preparations import Several
 from ttl_odm.sqlalchemy.policy.references import root_of
 from ttl_odm.sqlalchemy.policy.rules import Removed
@@ -42,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FollowsRule(Following):
-    """A table whose rows live while their parents do, as the base asks; see `StatementRule`."""
+    """The rule of a table whose rows live while their parents do; see `StatementRule`."""
 
     def meaning(self) -> object:
-        """What an orphan is, and by which columns of the parent rows follow."""
+        """What an orphan is, and the columns of the parent by which rows follow."""
         return self.declared.orphan, tuple(map(str, self.links().theirs))
 
     def inherited_by(self, mapper: Mapper[Any], cls: type) -> None:
@@ -59,7 +57,7 @@ class FollowsRule(Following):
             )
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error, with what can be done instead."""
+        """The error, with the fix."""
         if what == "change":
             return self.declared.unchangeable(where)
         if what == "lifetime":
@@ -87,14 +85,14 @@ class FollowsRule(Following):
         index_link(self.table)
 
     def remove(self, connection: Connection, execute: Execute, keys: Keys) -> int:
-        """Delete expired rows, after what follows them, from under a root that is locked."""
+        """Delete expired rows after their followers, with the root locked."""
         return remove_followers(connection, execute, self, keys)
 
     def live(
         self, rows: Rows, source: FromClause, joins: Joins | None
     ) -> ColumnElement[bool] | None:
-        """That the parent is live."""
-        return conditions.live_parent(rows, self, source, joins)
+        """The condition that the parent is live."""
+        return live_parent(rows, self, source, joins)
 
     def expression(self, asked: Asked, source: FromClause) -> ColumnElement[Any]:
         """What the function returns for the parent."""
@@ -104,15 +102,15 @@ class FollowsRule(Following):
     def insert(
         self, statement: Insert, rows: Rows, dialect: Dialect
     ) -> tuple[Insert, Preparation | None]:
-        """Let no row get an expired parent, and renew the others."""
-        # Renewed first: of a parent that two share InnoDB would let neither write.
+        """Let no row get an expired parent, and renew live parents."""
+        # Renewed first: if two transactions held a parent in shared mode, neither could write it.
         before = Several.of(RenewedParents.of_insert(self.table), LiveParents.of_insert(self.table))
         return selected_insert(statement, rows, dialect), before
 
     def update(
         self, statement: Update, target: Target, rows: Rows, dialect: Dialect
     ) -> tuple[Update, Preparation | None]:
-        """The same for rows that get another parent."""
+        """Let no row move to an expired parent, and renew live parents."""
         before = Several.of(RenewedParents.of_target(target), LiveParents.of_update(target))
         return moved_update(statement, target, rows, dialect), before
 
@@ -123,7 +121,7 @@ class FollowsRule(Following):
     def matched(
         self, criteria: list[ColumnElement[bool]], statement: Resolved, dialect: Dialect
     ) -> tuple[list[ColumnElement[bool]], Preparation | None]:
-        """On InnoDB without a lock on the parents, where they can be read before."""
+        """On InnoDB, leave parents unlocked if they can be read before the statement."""
         known = KnownParents.of(statement, dialect)
         if known is None:
             return criteria, None
@@ -131,19 +129,19 @@ class FollowsRule(Following):
 
 
 class Followers:
-    """The rows that follow those of a policy, as the base asks; see `Dependents`."""
+    """The rows that follow rows of a policy; see `Dependents`."""
 
     part = ORPHANS
 
     def reason(self, binding: Binding) -> str | None:
-        """That there are such tables."""
+        """Why rows that others follow can't go alone; None if no table follows."""
         line = combination("sqlalchemy", "followed", "partitions")
-        return line.reason if all_followings(binding) else None
+        return line.reason if all_followers(binding.table) else None
 
     def remove(
         self, connection: Connection, binding: Binding, keys: Keys, limit: int | None
     ) -> Removed:
-        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        """Remove followers, the deepest first; if some are left, seal the rows that they follow."""
         removal = FollowersRemoval(connection, limit)
         removal.of(binding, keys)
         if not removal.is_done:
@@ -151,11 +149,11 @@ class Followers:
         return Removed(removal.removed, removal.is_done)
 
     def is_due(self, connection: Connection, binding: Binding) -> bool:
-        """Whether there are orphans."""
+        """Whether followers have orphans."""
         return has_orphans(connection, binding)
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Name the rows that follow."""
+        """Return the fact about followers that go along."""
         return due_followers(rows)
 
     def purge(
@@ -165,5 +163,5 @@ class Followers:
         return purge_orphans(connection, binding, request, kept)
 
     def check(self, checked: Checked) -> Iterator[Finding]:
-        """See that they can be deleted."""
-        return checks.followers(checked)
+        """Check that followers can be deleted."""
+        return check_followers(checked)
