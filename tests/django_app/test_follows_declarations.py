@@ -18,7 +18,7 @@ from ttl_odm.django import TTLModel
 from ttl_odm.django.admin import TTLAdminMixin
 from ttl_odm.django.checks import check_policies
 from ttl_odm.django.policy.bindings import unbind
-from ttl_odm.follows.django.following import all_followings, followers_of, following_of
+from ttl_odm.follows.django.follower import all_followers, followers_of, following_of
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_subclass_is_followed_at_its_root() -> None:
 
 
 def test_followers_are_known_at_every_depth() -> None:
-    names = {following.model.__name__ for following in all_followings(Cart)}
+    names = {following.model.__name__ for following in all_followers(Cart)}
     assert names == {"Item", "Note", "Memo", "Draft", "Sticker", "Mark", "Ware", "Toy"}
     assert {following.model.__name__ for following in followers_of(Item)} == {"Note"}
 

@@ -19,7 +19,7 @@ from tests.django_app.following import stored as counts
 from ttl_odm import Follows
 from ttl_odm.django import TTLModel
 from ttl_odm.django.policy.predicate import Predicate
-from ttl_odm.follows.django.following import following_of
+from ttl_odm.follows.django.follower import following_of
 from ttl_odm.sweeper import Hook, Purged, Sweeper
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         "predicate = Predicate(clock_of(connection.dialect), writing=False)",
     ): "only inherits() is asked, which compares no instants",
     (
-        "ttl_odm/follows/django/orphans.py",
+        "ttl_odm/follows/sweep.py",
         "before = request.resume if isinstance(request.resume, int) else 0",
         "before = request.resume if isinstance(request.resume, int) else 1",
     ): "the numbers only have to differ from batch to batch",
     (
         "ttl_odm/follows/django/conditions.py",
-        'ties = " AND ".join(',
-        'ties = " and ".join(',
+        'same_key = " AND ".join(',
+        'same_key = " and ".join(',
     ): "SQL's words may be in small letters",
     (
         "ttl_odm/sqlalchemy/compat/core.py",

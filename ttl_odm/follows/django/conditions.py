@@ -1,22 +1,30 @@
-"""Whether a row that follows another is live, by its parent."""
+"""Whether a row that follows another is live, by its parent.
+
+`FollowerPredicate` is a subquery of the parent's table. A query that joins a row with its parent,
+by the columns of the link, needs none: the parent's own predicate is enough (`judged_by_joins`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.db.models.sql.constants import INNER
+from django.db.models.sql.datastructures import Join
+
 from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.time import clock
-from ttl_odm.follows.django.following import Following
+from ttl_odm.follows.django.follower import Following
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.expressions import Expression
+    from django.db.models.sql import Query
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.django.policy.options import Kind
-    from ttl_odm.follows.django.parent_ends import ParentEnds
+    from ttl_odm.follows.django.parent_locks import ParentEnds
 
 
 class FollowerPredicate(Predicate):
@@ -34,7 +42,7 @@ class FollowerPredicate(Predicate):
         writing: bool = False,
         orphaned: frozenset[str] = frozenset(),
     ) -> None:
-        """Say which row, as of a `Predicate`."""
+        """Take the rule, and the arguments of a `Predicate`."""
         super().__init__(following, alias, kind, writing=writing)
         self._following = following
         self._orphaned = orphaned
@@ -43,25 +51,25 @@ class FollowerPredicate(Predicate):
         self,
         connection: BaseDatabaseWrapper,
         alias: str,
-        scopes: Sequence[str] = (),  # noqa: ARG002 (those are of rows with a lifetime)
+        scopes: Sequence[str] = (),  # noqa: ARG002 (only rows with a lifetime have them)
     ) -> str:
-        """Its text for the table, or its alias, quoted."""
+        """The SQL for the table, or its alias, quoted."""
         return f"({self.by_parent(connection, alias)})"
 
     def by_parent(self, connection: BaseDatabaseWrapper, source: str) -> str:
-        """Whether there is a live parent; or none that has expired, where orphans are live."""
+        """The SQL for a live parent; where orphans are live, for no expired parent."""
         following, quote = self._following, connection.ops.quote_name
         links, table = following.links, following.model._meta.db_table
         alias = f"ttl_parent{following.depth}"
         needs_parent = following.declared.orphan == "expired" and table not in self._orphaned
-        ties = " AND ".join(
+        same_key = " AND ".join(
             f"{quote(alias)}.{quote(str(theirs.column))} = {source}.{quote(str(own.column))}"
             for own, theirs in links.pairs
         )
         kind: Kind = "live" if needs_parent else "expired"
         condition = self._of_parent(alias, kind).render(connection, quote(alias))
-        rows = f"{quote(links.parent._meta.db_table)} {quote(alias)} WHERE {ties} AND {condition}"
-        exists = f"EXISTS (SELECT 1 FROM {rows})"  # noqa: S608 (names that Django quotes)
+        parent = f"{quote(links.parent._meta.db_table)} {quote(alias)}"
+        exists = f"EXISTS (SELECT 1 FROM {parent} WHERE {same_key} AND {condition})"  # noqa: S608 (names that Django quotes)
         return exists if kind == self.kind else f"NOT {exists}"
 
     def _of_parent(self, alias: str, kind: Kind) -> Predicate:
@@ -72,20 +80,20 @@ class FollowerPredicate(Predicate):
 
 
 class KnownEnd(RowCondition):
-    """Whether rows of some parents live until an end that is to come; or else a condition.
+    """True for rows of some parents until these expire; otherwise a condition decides.
 
-    The condition is evaluated for rows of other parents, and once the end has come.
+    The condition is evaluated for rows of other parents, and once a parent has expired.
     """
 
     def __init__(self, condition: Expression, ends: ParentEnds) -> None:
-        """Say until when the condition certainly holds, and for which rows."""
+        """Take the condition, and the parents of which it is known when they expire."""
         super().__init__()
         self.condition = condition
         self.ends = ends
 
     @classmethod
     def of(cls, condition: Expression, ends: ParentEnds | None) -> Expression:
-        """The condition alone where no live parent is known."""
+        """The condition alone if no live parent is known."""
         return cls(condition, ends) if ends is not None and ends.parents else condition
 
     def as_sql(
@@ -94,10 +102,48 @@ class KnownEnd(RowCondition):
         """Render it, in parentheses."""
         now = clock.now(connection, "instant", writing=True)
         is_one = " OR ".join([self.ends.names_parent] * len(self.ends.parents))
-        # In a subquery of its own: MySQL would make a join of the EXISTS and read it in any case.
+        # In its own subquery: MySQL would turn the EXISTS into a join, and always read the parents.
         sql, params = compiler.compile(self.condition)
         values = (value for parent in self.ends.parents for value in parent)
         return (
             f"(({is_one}) AND {now} < {self.ends.end} OR (SELECT {sql}) = 1)",
             (*values, *params),
         )
+
+
+def judged_by_joins(following: Following, query: Query, alias: str) -> bool:
+    """Whether a query joins the rows of an alias with their parents, so these judge them.
+
+    Every table of the query has its own predicate.
+    """
+    source = query.alias_map[alias]
+    if isinstance(source, Join) and _is_used(query, source.parent_alias):
+        above = query.alias_map[source.parent_alias]
+        backwards = {(own, theirs) for theirs, own in source.join_cols}
+        if _is_link(following, above.table_name, backwards):
+            return True
+    return any(
+        isinstance(join, Join)
+        and join.parent_alias == alias
+        and join.join_type == INNER
+        and _is_used(query, child)
+        and _is_link(following, join.table_name, set(join.join_cols))
+        for child, join in query.alias_map.items()
+    )
+
+
+def leads_to_parent(following: Following, join: Join) -> bool:
+    """Whether a join leads from rows to their parents, and every live row has a parent."""
+    return following.declared.orphan == "expired" and _is_link(
+        following, join.table_name, set(join.join_cols)
+    )
+
+
+def _is_used(query: Query, alias: str) -> bool:
+    return bool(query.alias_refcount.get(alias))
+
+
+def _is_link(following: Following, table: str, columns: set[Any]) -> bool:
+    links = following.links
+    link = {(own.column, theirs.column) for own, theirs in links.pairs}
+    return bool(table == links.parent._meta.db_table and columns == link)

@@ -1,4 +1,7 @@
-"""Finding the parent that the rows of a model follow, once all models are there."""
+"""What a model declares with `Follows`, and the parent that it leads to.
+
+The parent is looked for once all models are loaded.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from django.db.models.fields.related import ForeignObject
 from ttl_odm.django.policy.bindings import field_named, is_historical, put, table_policy
 from ttl_odm.django.policy.rules import Links
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows import check_options
+from ttl_odm.follows import check_options, last_parent
 from ttl_odm.follows.django import renewals
-from ttl_odm.follows.django.following import Following
+from ttl_odm.follows.django.follower import Following
 from ttl_odm.follows.django.index import link_index
 from ttl_odm.follows.django.rule import FollowsRule
 from ttl_odm.sweeper.hooks import sweep_of
@@ -28,13 +31,13 @@ if TYPE_CHECKING:
     Pairs = list[tuple[AnyField, AnyField]]
 
 
-def follow(model: Model, declared: Follows, *, where: str) -> None:
-    """Put what the rows of a model follow on its table; the parent may be declared later."""
+def bind(model: Model, declared: Follows, *, where: str) -> None:
+    """Put the rule of a model on its table; the parent may be declared later."""
     where = f"{where} = {declared!r}"
     check_options(model)
     own: list[AnyField]
     if isinstance(declared.parent, str):
-        relation = _check_relation(model, declared.parent, where)
+        relation = _relation(model, declared.parent, where)
         is_key = isinstance(relation, models.ForeignKey)
         names = [relation.name] if is_key else relation.from_fields
         own = [field_named(model, name, where) for name in names]
@@ -48,15 +51,16 @@ def follow(model: Model, declared: Follows, *, where: str) -> None:
 
 
 def _add_index(model: Model, own: Sequence[AnyField]) -> None:
-    """Put the index of the link on a model, unless one begins with the link's fields."""
+    """Put the index of the link on a model, unless another index begins with the link's fields."""
     index = link_index(model, own)
     if index is not None:
         meta = model._meta
         meta.indexes = [*meta.indexes, index]
-        meta.original_attrs["indexes"] = meta.indexes  # where migrations look
+        meta.original_attrs["indexes"] = meta.indexes  # which migrations read
 
 
-def _check_relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:
+def _relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:
+    """The relation of a model's own with this name; TTLConfigurationError for none."""
     local = model._meta.local_fields
     field = next((field for field in local if name in (field.name, field.attname)), None)
     if isinstance(field, ForeignObject):
@@ -72,7 +76,7 @@ def _check_relation(model: Model, name: str, where: str) -> ForeignObject[Any, A
 def _links(model: Model, declared: Follows, where: str) -> Links:
     pairs: Pairs
     if isinstance(declared.parent, str):
-        relation = _check_relation(model, declared.parent, where)
+        relation = _relation(model, declared.parent, where)
         parent: Any = relation.related_model
         if isinstance(parent, str):
             raise TTLConfigurationError(
@@ -104,7 +108,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
             f"{where}: the rows of {parent._meta.label} have no lifetime; declare __ttl__ on it, "
             "or name it in TTL_ODM_POLICIES."
         )
-    if policy.link is not None:  # the row goes on at the root, where its lifetime is
+    if policy.link is not None:  # lifetimes are in the table at the root
         if theirs != {policy.link}:
             raise TTLConfigurationError(
                 f"{where}: {parent._meta.label} inherits from {policy.model._meta.label}, which "
@@ -117,6 +121,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
 
 
 def _unique(model: Model) -> Iterator[set[AnyField]]:
+    """The keys of a model: fields whose values occur once at most."""
     meta = model._meta
     yield set(meta.pk_fields)
     for field in meta.local_concrete_fields:
@@ -135,30 +140,24 @@ def _unique(model: Model) -> Iterator[set[AnyField]]:
 
 
 def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> None:
-    """See that it ends at a table whose rows have a lifetime."""
-    if parent is model:
+    """Check that the chain of parents has an end, whose rows can be renewed if need be."""
+    root = table_policy(last_parent(model, parent, _parent_of, where)._meta.db_table)
+    if declared.renews and root is not None and not root.binding.stamps:
         raise TTLConfigurationError(
-            f"{where}: rows can't follow rows of their own table; follow the table at the root."
-        )
-    seen, above = {model}, table_policy(parent._meta.db_table)
-    while isinstance(above, Following):
-        if above.model in seen:
-            raise TTLConfigurationError(
-                f"{where}: the parents follow each other in a cycle, so their rows would never "
-                "expire; declare a lifetime on one of them."
-            )
-        seen.add(above.model)
-        above = table_policy(_parent_of(above)._meta.db_table)
-    if declared.renews and above is not None and not above.binding.stamps:
-        raise TTLConfigurationError(
-            f"{where}: with {above.binding.policy!r}, no write renews rows of "
-            f"{above.model._meta.label}; leave renews out, or declare a TTL there."
+            f"{where}: with {root.binding.policy!r}, no write renews rows of "
+            f"{root.model._meta.label}; leave renews out, or declare a TTL there."
         )
 
 
-def _parent_of(following: Following) -> Any:
-    """The model that a model names, without a look at what that follows in turn."""
+def _parent_of(model: Model) -> Model | None:
+    """The model that a model follows; None if it follows no other.
+
+    Not by its `links`, which would check the chain in turn, and never end in a cycle.
+    """
+    following = table_policy(model._meta.db_table)
+    if not isinstance(following, Following):
+        return None
     named: Any = following.declared.parent
     if isinstance(named, str):
-        named = _check_relation(following.model, named, following.model._meta.label).related_model
-    return named._meta.concrete_model
+        named = _relation(following.model, named, following.model._meta.label).related_model
+    return named._meta.concrete_model  # type: ignore[no-any-return]

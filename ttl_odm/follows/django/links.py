@@ -1,7 +1,7 @@
-"""The link of a row: the fields that say which parent it has, and what a write makes of them.
+"""The link of a row: the fields that lead to its parent, and the values that a write gives them.
 
-A field may be generated, or get an expression, or its database's default. Then the database is
-asked what it makes of the values of new rows; an UPDATE has a condition with the same SQL in it.
+A field may be generated, or get an expression or the database's default. For new rows the database
+then computes the link beforehand; an UPDATE gets a condition that contains the same SQL.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from django.db.models.sql import UpdateQuery
 
     from ttl_odm.django.time.fields import AnyField
-    from ttl_odm.follows.django.following import Following, Key
+    from ttl_odm.follows.django.follower import Following, Key
 
 _AT_ONCE: Final = 100
-"""Rows of which one statement computes the links."""
+"""Rows whose links one statement computes."""
 
 
 def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[Key]:
-    """The keys of the parents that new rows get: without NULLs, each once."""
+    """The keys of the parents that new rows get, each once; without NULLs."""
     own = following.links.own
     if not any(field.generated for field in own):
         plain = ([getattr(obj, field.attname) for field in own] for obj in objs)
@@ -43,12 +43,12 @@ def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[
         def value_of(field: AnyField, obj: Instance = obj) -> Any:
             return getattr(obj, field.attname)
 
-        rows.append([_made_of(field, value_of) for field in own])
+        rows.append([_value_in(field, value_of) for field in own])
     return _keys(following, rows, using)
 
 
 def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
-    """The parents that an UPDATE names, by their keys: not those that it computes for each row."""
+    """The keys of the parents that an UPDATE names, not of those that it computes for each row."""
     written = {field: value for field, _, value in query.values}
     fields = stored_fields(following)
     if not all(field in written and is_plain(written[field]) for field in fields):
@@ -68,7 +68,7 @@ def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
                 return getattr(value, _target_of(field).attname)
             return value
 
-        rows.append([_made_of(own, value_of) for own in following.links.own])
+        rows.append([_value_in(own, value_of) for own in following.links.own])
     return _keys(following, rows, using)
 
 
@@ -77,7 +77,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def stored_fields(following: Following) -> list[AnyField]:
-    """The fields of the link; in place of generated ones, those that they are computed from."""
+    """The fields of the link; generated ones are replaced by the fields that they read."""
     fields: dict[AnyField, None] = {}
     waiting = list(following.links.own)
     while waiting:
@@ -93,35 +93,38 @@ def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWra
     """The link that an UPDATE gives a row, as expressions of its query."""
     written = _Assigned()
     for field, _, value in query.values:
-        named = value
-        if isinstance(value, models.Model):
-            named = getattr(value, _target_of(field).attname)
-        expression = _as_expression(named, field)
+        is_row = isinstance(value, models.Model)
+        key = getattr(value, _target_of(field).attname) if is_row else value
+        expression = _as_expression(key, field)
         expression = expression.resolve_expression(query, allow_joins=False, for_save=True)
-        if connection.vendor == "mysql":  # which reads what the statement has set before
+        if connection.vendor == "mysql":  # which reads values that the statement set before
             expression = written.placed_in(expression)
         written[field] = expression
     return [_set_to(own, query, written) for own in following.links.own]
 
 
 def _set_to(field: AnyField, query: UpdateQuery, written: _Assigned) -> Any:
+    """The expression of a field after an UPDATE that sets these fields."""
     if field in written:
         return written[field]
     if not field.generated:
         return F(field.attname).resolve_expression(query, allow_joins=False)
-    made = _Assigned({source: _set_to(source, query, written) for source in _sources_of(field)})
-    return made.placed_in(_computed_by(field).resolve_expression(query, allow_joins=False))
+    sources = _Assigned({source: _set_to(source, query, written) for source in _sources_of(field)})
+    return sources.placed_in(_computed_by(field).resolve_expression(query, allow_joins=False))
 
 
 class _Assigned(dict[Any, Any]):
-    """What an UPDATE sets fields to; `replace_expressions` finds it by the columns of these."""
+    """By field, the expression that an UPDATE sets it to.
+
+    `replace_expressions` looks expressions up by columns, so `get` takes the column of a field.
+    """
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """What stands for an expression."""
+        """The expression for a column."""
         return super().get(key.target, default) if isinstance(key, Col) else default
 
     def placed_in(self, expression: Any) -> Any:
-        """An expression with these in the place of columns."""
+        """An expression in which columns are replaced by these."""
         is_read = any(self.get(part) is not None for part in expression.flatten())
         return expression.replace_expressions(self) if is_read else expression
 
@@ -131,17 +134,17 @@ def _target_of(field: Any) -> AnyField:
 
 
 def _computed_by(field: Any) -> Any:
-    """The expression of a generated field, of which django-stubs doesn't know."""
+    """The expression of a generated field, which django-stubs doesn't know."""
     return field.expression
 
 
-def _made_of(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
-    """What a row has in a field: a value, or an expression of values."""
+def _value_in(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
+    """The value of a row in a field; for a generated field, an expression of values."""
     if not field.generated:
         return value_of(field)
     values: dict[Any, Any] = {}
     for source in _sources_of(field):
-        value = _as_expression(_made_of(source, value_of), source)
+        value = _as_expression(_value_in(source, value_of), source)
         values |= {F(source.name): value, F(source.attname): value}
         if source.primary_key:
             values[F("pk")] = value
@@ -149,13 +152,13 @@ def _made_of(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
 
 
 def _as_expression(value: Any, field: AnyField) -> Any:
-    if isinstance(value, DatabaseDefault):  # an INSERT says DEFAULT there
+    if isinstance(value, DatabaseDefault):  # which an INSERT writes as DEFAULT
         (value,) = value.get_source_expressions()
     return value if hasattr(value, "resolve_expression") else Value(value, output_field=field)
 
 
 def _sources_of(field: AnyField) -> list[AnyField]:
-    """The fields that a generated one is computed from."""
+    """The fields that a generated field reads."""
     model: Any = field.model
     fields = {"pk": model._meta.pk}
     for own in model._meta.local_concrete_fields:
@@ -165,16 +168,16 @@ def _sources_of(field: AnyField) -> list[AnyField]:
 
 
 def _keys(following: Following, rows: Iterable[Sequence[Any]], using: str) -> list[Key]:
-    """Links of values and expressions as the keys of parents, without those with NULLs."""
+    """The keys of parents by links of values and expressions, without those with NULLs."""
     keys: dict[Key, None] = {}
-    computed = []
+    expressions = []
     for row in rows:
         if any(hasattr(value, "resolve_expression") for value in row):
-            computed.append(row)
+            expressions.append(row)
         elif None not in row:
             keys[_as_key(following, row)] = None
-    for start in range(0, len(computed), _AT_ONCE):
-        for row in _computed(following, computed[start : start + _AT_ONCE], using):
+    for start in range(0, len(expressions), _AT_ONCE):
+        for row in _evaluated(following, expressions[start : start + _AT_ONCE], using):
             if None not in row:
                 keys[_as_key(following, row)] = None
     return list(keys)
@@ -185,15 +188,15 @@ def _as_key(following: Following, row: Sequence[Any]) -> Key:
     return tuple(theirs.to_python(value) for theirs, value in pairs)
 
 
-def _computed(
+def _evaluated(
     following: Following, rows: Sequence[Sequence[Any]], using: str
 ) -> Iterator[Sequence[Any]]:
-    """What the database makes of them."""
+    """The links as the database computes them."""
     query: Any = Query(None)  # as in Q.check()
     own = following.links.own
     for number, row in enumerate(rows):
         for place, (value, field) in enumerate(zip(row, own, strict=True)):
             query.add_annotation(_as_expression(value, field), f"ttl_{number}_{place}")
-    made = query.get_compiler(using).execute_sql(SINGLE)
-    for start in range(0, len(made), len(own)):
-        yield made[start : start + len(own)]
+    values = query.get_compiler(using).execute_sql(SINGLE)
+    for start in range(0, len(values), len(own)):
+        yield values[start : start + len(own)]

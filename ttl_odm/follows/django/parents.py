@@ -1,9 +1,9 @@
 """No row is put under a parent that has expired.
 
-Before an INSERT one look at the parents, which locks them, so that no sweeper takes one away until
-the transaction is over. An UPDATE carries the condition, where a foreign key does the rest; with
-values for several rows, or without a foreign key, there is a look before it too. A row stays where
-it is if the new parent that the database computes for it has expired.
+Before an INSERT, a SELECT reads the parents and locks them, so that no sweeper deletes one before
+the transaction ends. An UPDATE has a condition on the new parent, and relies on the foreign key for
+the rest; if it has values for several rows, or there is no foreign key, a SELECT comes first too. A
+row stays where it is if the database computes an expired parent for it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.purge.errors import error_of
 from ttl_odm.django.purge.removal import take_file
 from ttl_odm.follows import under_expired
-from ttl_odm.follows.django.following import Following, is_one_of
+from ttl_odm.follows.django.follower import Following, is_one_of
 from ttl_odm.follows.django.links import keys_of, named_in, set_by, stored_fields
-from ttl_odm.follows.django.locks import share
-from ttl_odm.follows.django.parent_ends import before_update, know_parents
+from ttl_odm.follows.django.parent_locks import before_update, know_parents, share
 from ttl_odm.follows.django.renewals import parents_matched, renew
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.django.policy.bindings import AnyQuerySet, Model
     from ttl_odm.django.time.fields import AnyField
-    from ttl_odm.follows.django.following import Key
+    from ttl_odm.follows.django.follower import Key
 
 _CHUNK: Final = 500
 """Keys in one statement."""
@@ -53,9 +52,9 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
         if following.declared.renews:
             renewed = keys
             if getattr(query, "on_conflict", None) == OnConflict.IGNORE:
-                written = _without_held(following.model, query.objs, using)
+                written = _without_conflicts(following.model, query.objs, using)
                 renewed = keys_of(following, written, using)
-            # First: of a row that two share InnoDB would let neither write.
+            # First: if two transactions held a parent in shared mode, neither could write it.
             renew(following, using, renewed)
         check(following, using, keys)
         return write()
@@ -84,6 +83,7 @@ def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[
 
 
 def _moving(following: Following, using: str, keys: list[Key], write: Callable[[], Any]) -> Any:
+    """Run an UPDATE that moves rows to parents with these keys."""
     if not keys:
         return write()
     if not _is_checked(following, using, keys):
@@ -98,12 +98,12 @@ def _moving(following: Following, using: str, keys: list[Key], write: Callable[[
 
 
 def _is_checked(following: Following, using: str, keys: list[Key]) -> bool:
-    """Whether parents that an UPDATE names are looked at before it, and locked."""
+    """Whether parents that an UPDATE names are read and locked before it."""
     return len(keys) > 1 or (bool(keys) and not following.is_enforced(using))
 
 
 def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool = True) -> None:
-    """Raise `ExpiredError` where one of some parents has expired; `shared` locks the others."""
+    """Raise `ExpiredError` if one of these parents has expired; `shared` locks live parents."""
     links = following.links
     if following.binding.is_off:
         return
@@ -112,12 +112,12 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
         names = [theirs.attname for theirs in links.theirs]
         parents: AnyQuerySet = QuerySet(model=links.parent, using=using)
         parents = parents.filter(is_one_of(links.theirs, some))
-        found = parents.values_list(*names)
-        alive = {tuple(row) for row in (share(found) if shared else found)}
-        if len(alive) == len(some):
+        keys_of_live = parents.values_list(*names)
+        live = {tuple(row) for row in (share(keys_of_live) if shared else keys_of_live)}
+        if len(live) == len(some):
             continue
         for key in only_expired(parents).values_list(*names):
-            if tuple(key) not in alive:
+            if tuple(key) not in live:
                 raise error_of(links.parent)(
                     under_expired(following.model.__name__, links.parent.__name__, tuple(key)),
                     model=following.model._meta.label,
@@ -129,7 +129,7 @@ class NotUnderExpired(RowCondition):
     """Whether the parent that an UPDATE gives a row has not expired."""
 
     def __init__(self, following: Following, query: UpdateQuery) -> None:
-        """Take it from what the UPDATE sets."""
+        """Take the UPDATE; `is_needed` says whether it sets fields of the link."""
         super().__init__()
         self._following = following
         written = {field for field, _, _ in query.values}
@@ -138,56 +138,58 @@ class NotUnderExpired(RowCondition):
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Render it."""
         links, quote = self._following.links, connection.ops.quote_name
-        alias, ties = "ttl_new_parent", []
+        alias, same_key = "ttl_new_parent", []
         params: list[Any] = []
         query: Any = compiler.query
         values = [compiler.compile(v) for v in set_by(query, self._following, connection)]
         for (_, theirs), (sql, bound) in zip(links.pairs, values, strict=True):
-            named, given = f"({sql})", list(bound)
+            key, key_params = f"({sql})", list(bound)
             if connection.vendor == "mysql":
-                named, given = self._moved(quote, values, named, given)
-            ties.append(f"{quote(alias)}.{quote(str(theirs.column))} = {named}")
-            params += given
+                key, key_params = self._if_moved(quote, values, key, key_params)
+            same_key.append(f"{quote(alias)}.{quote(str(theirs.column))} = {key}")
+            params += key_params
         expired, _ = Predicate(links.policy, alias, "expired", writing=True).as_sql(
             compiler, connection
         )
         rows = f"{quote(links.parent._meta.db_table)} {quote(alias)}"
-        condition = " AND ".join([*ties, expired])
+        condition = " AND ".join([*same_key, expired])
         sql = f"NOT EXISTS (SELECT 1 FROM {rows} WHERE {condition})"  # noqa: S608
-        # MySQL would make a join of it, and read the parent first.
+        # MySQL would turn it into a join, and read the parent first.
         return (f"(SELECT {sql}) = 1" if connection.vendor == "mysql" else sql), params
 
-    def _moved(
-        self, quote: Callable[[str], str], values: list[Any], named: str, given: list[Any]
+    def _if_moved(
+        self, quote: Callable[[str], str], values: list[Any], key: str, key_params: list[Any]
     ) -> tuple[str, list[Any]]:
-        """The key of a row's new parent; NULL if it is the present one, which is judged anyway.
+        """The key of a row's new parent; NULL for the present parent, which is judged anyway.
 
-        InnoDB would read, and lock, the row of a constant key before the rows to be written.
+        InnoDB would read and lock the row of a constant key before the rows to be written.
         """
         table = quote(self._following.model._meta.db_table)
         stays, params = [], list[Any]()
         for own, (sql, bound) in zip(self._following.links.own, values, strict=True):
             stays.append(f"{table}.{quote(str(own.column))} <=> ({sql})")
             params += bound
-        return f"(CASE WHEN {' AND '.join(stays)} THEN NULL ELSE {named} END)", [*params, *given]
+        sql = f"(CASE WHEN {' AND '.join(stays)} THEN NULL ELSE {key} END)"
+        return sql, [*params, *key_params]
 
 
-def _without_held(model: Model, objs: Sequence[Instance], using: str) -> list[Instance]:
-    """The objects that an INSERT writes which ignores conflicts: none of their keys is taken.
+def _without_conflicts(model: Model, objs: Sequence[Instance], using: str) -> list[Instance]:
+    """The objects that an INSERT with ``ignore_conflicts`` will write.
 
-    Neither by a live row nor by an object before them. Where that is in doubt, as with values that
-    the database computes or compares in its own way, an object counts as written.
+    A key of the others belongs to a live row, or to an object before them. If that is in doubt, as
+    with values that the database computes or compares in its own way, an object counts as written.
     """
-    left = list(objs)
+    written = list(objs)
     for fields, condition in unique_sets(model):
         if condition is None and not any(field.generated for field in fields):
-            left = _without_key(model, fields, left, using)
-    return left
+            written = _without_conflicts_in(model, fields, written, using)
+    return written
 
 
-def _without_key(
+def _without_conflicts_in(
     model: Model, fields: tuple[AnyField, ...], objs: list[Instance], using: str
 ) -> list[Instance]:
+    """The objects without a conflict in one unique key."""
     names = [field.attname for field in fields]
     keys: dict[int, tuple[Any, ...]] = {}
     for number, obj in enumerate(objs):
@@ -195,14 +197,14 @@ def _without_key(
         if not any(value is None or hasattr(value, "resolve_expression") for value in values):
             pairs = zip(fields, values, strict=True)
             keys[number] = tuple(field.to_python(value) for field, value in pairs)
-    every, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
-    for start in range(0, len(every), _MOST):
+    distinct, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
+    for start in range(0, len(distinct), _MOST):
         rows: Any = QuerySet(model=model, using=using)
-        some = rows.filter(is_one_of(fields, every[start : start + _MOST]))
+        some = rows.filter(is_one_of(fields, distinct[start : start + _MOST]))
         taken |= set(some.values_list(*names))
-    left = []
+    written = []
     for number, obj in enumerate(objs):
         if keys.get(number) not in taken:
-            left.append(obj)
+            written.append(obj)
             taken |= {keys[number]} if number in keys else set()
-    return left
+    return written

@@ -1,7 +1,8 @@
-"""Removing the rows that follow others before those, the deepest first.
+"""Removing the rows that follow others before those others, the deepest first.
 
-In the transaction that removes the parents, which it has locked, or in some before it: no reader
-sees followers of expired rows. Those rows stay expired, see `seal`.
+This happens in the transaction that removes the parents, or in earlier ones, so no reader sees
+followers of expired rows. The transaction has locked the parents, and they stay expired: see
+`seal`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.django.purge.references import referring
 from ttl_odm.follows import check_options, sealing_ttl
-from ttl_odm.follows.django.following import Following, followers_of, is_one_of
+from ttl_odm.follows.django.follower import Following, followers_of, is_one_of
+from ttl_odm.follows.sweep import Removal
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
     """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
 
     Otherwise a default that is raised after some of their followers were removed would bring them
-    back with the others. Where rows can't have their own ttl, this does nothing.
+    back with the other followers only. Does nothing if rows can't have their own ttl.
     """
     own, connection = binding.own, connections[using]
     if own is None or not keys:
@@ -61,15 +63,15 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
 
 
 def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
-    """Seal the expired rows at the end that some rows follow, which go before these."""
+    """Seal the expired rows at the root of rows that are about to be removed."""
     model: Model = following.model
     above: Any = following
     while isinstance(above, Following) and keys:
         links = above.links
         names = [own.attname for own in links.own]
-        named = removal.every(model, using).filter(pk__in=list(keys)).values_list(*names)
+        rows = removal.every(model, using).filter(pk__in=list(keys))
         model = links.parent
-        parents = [key for key in set(named) if None not in key]
+        parents = [key for key in set(rows.values_list(*names)) if None not in key]
         keys = list(
             removal.every(model, using)
             .filter(is_one_of(links.theirs, parents))
@@ -82,14 +84,16 @@ def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
 
 
 @dataclass
-class FollowersRemoval:
-    """The followers of rows, to be removed.
+class FollowersRemoval(Removal):
+    """Removes followers of rows, up to a limit.
 
     Args:
-        limit: How many rows may go; None for all.
+        using: The alias of the database, with a transaction.
+        limit: How many rows may be removed; None for any number.
         hooks: Those of rows that refer to followers, and are removed before.
-        undeleted: Where to note rows that survive their DELETE; None to raise UndeletedError, so
-            that the rows that they follow stay too.
+        reason: Why the rows go, for hooks.
+        undeleted: Collects rows that survive their DELETE; None to raise UndeletedError, so that
+            the rows that they follow stay too.
     """
 
     using: str
@@ -100,17 +104,12 @@ class FollowersRemoval:
     purged: list[Purged] = field(default_factory=list)
     undeleted: dict[Model, set[Any]] | None = None
 
-    @property
-    def is_done(self) -> bool:
-        """Whether none is left; otherwise the limit was reached."""
-        return self.limit is None or self.removed.total() < self.limit
-
     def of(self, model: Model, keys: Sequence[Any]) -> None:
-        """Remove those of expired rows of a model, by primary keys."""
+        """Remove the followers of expired rows of a model, by the primary keys of these rows."""
         with removal.removing((model, key) for key in keys):
-            self._of(model, keys)
+            self._below(model, keys)
 
-    def _of(self, model: Model, keys: Sequence[Any]) -> None:
+    def _below(self, model: Model, keys: Sequence[Any]) -> None:
         for following in followers_of(model):
             links = following.links
             for start in range(0, len(keys), _CHUNK):
@@ -123,9 +122,12 @@ class FollowersRemoval:
                     self.of_rows(following.model, is_one_of(links.own, some))
 
     def of_rows(self, model: Model, condition: Q) -> None:
-        """Remove expired rows of a model that follows another, after what follows them."""
+        """Remove expired rows of a model that follows another, after their own followers."""
         check_options(model)  # an archive may be declared after the model
-        while (size := self._next_size(model)) > 0:
+        # Many at once: each choice walks over the index entries of all rows that this transaction
+        # has deleted. Of rows that refer to each other, the rest is chosen anew after each DELETE.
+        has_rings = bool(_bound_references(model))
+        while (size := self.next_size(_CHUNK if has_rings else _READ)) > 0:
             keys = self._choose(model, condition, size)
             for start in range(0, len(keys), _CHUNK):
                 some = keys[start : start + _CHUNK]
@@ -134,37 +136,28 @@ class FollowersRemoval:
                     return
                 if not self._remove(model, some):  # the default was raised meanwhile
                     return
-            if not keys or (len(keys) < size and not _bound_references(model)):
+            if not keys or (len(keys) < size and not has_rings):
                 return
 
-    def _next_size(self, model: Model) -> int:
-        """How many rows to choose next; 0 where the limit was reached.
-
-        Many at once: each choice walks over the index entries of all rows that this transaction has
-        deleted. Of rows that refer to one another, those left after each DELETE are chosen anew.
-        """
-        most = _CHUNK if _bound_references(model) else _READ
-        return most if self.limit is None else min(self.limit - self.removed.total(), most)
-
     def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
-        """Lock some rows; of those that refer to one another the ones that nothing refers to."""
+        """Lock some rows and return their keys; first those to which no other row refers."""
         rows = removal.expired_rows(model, self.using).filter(condition)
         doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
         if doomed:
             rows = rows.exclude(pk__in=doomed)
         bound = _bound_references(model)
-        leaves = rows
+        free = rows
         for reference in bound:
             others = removal.every(model, self.using).filter(**{reference.name: OuterRef("pk")})
-            leaves = leaves.filter(~Exists(others.exclude(pk=OuterRef("pk"))))
-        for chosen in (leaves, rows) if bound else (rows,):
+            free = free.filter(~Exists(others.exclude(pk=OuterRef("pk"))))
+        for chosen in (free, rows) if bound else (rows,):
             keys = list(removal.locked(chosen.values_list("pk", flat=True), self.using)[:size])
             if keys:
                 return keys
         return []
 
     def _remove(self, model: Model, keys: Sequence[Any]) -> int:
-        """Remove rows; return how many of them need not be chosen again."""
+        """Remove rows; return how many of them needn't be chosen again."""
         for relation in referring(model):
             self._untie(model, relation, keys)
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
@@ -195,7 +188,7 @@ class FollowersRemoval:
         return len(objs), []
 
     def _remove_halves(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
-        """Remove rows of which some survive, until each of these stands alone."""
+        """Remove rows of which some survive, in halves, until each survivor is alone."""
         if len(keys) == 1:
             self._leave(model, keys)
             return 0, list(keys)
@@ -210,9 +203,9 @@ class FollowersRemoval:
         self.undeleted.setdefault(model, set()).update(keys)
 
     def _untie(self, model: Model, relation: Any, keys: Sequence[Any]) -> None:
-        """Let expired rows no longer refer to rows that go before them.
+        """Let expired rows no longer refer to rows that are removed before them.
 
-        Those of the same table, and the ones that these rows follow.
+        These are rows of the same table, and rows that the removed rows follow.
         """
         field, owner = relation.field, relation.related_model
         above = removal.being_removed(owner)
@@ -228,8 +221,8 @@ class FollowersRemoval:
 def _bound_references(model: Model) -> list[Any]:
     """The foreign keys of a model to itself that the database enforces, and that can't be NULL."""
     return [
-        each
-        for each in model._meta.local_fields
-        if each.is_relation and each.related_model is model and getattr(each, "db_constraint", True)
-        if not each.null
+        own
+        for own in model._meta.local_fields
+        if own.is_relation and own.related_model is model and getattr(own, "db_constraint", True)
+        if not own.null
     ]

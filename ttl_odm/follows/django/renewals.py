@@ -1,13 +1,13 @@
-"""Before a write to rows that follow others with ``renews=True``: the ``_ts`` of their parents.
+"""``renews=True``: writes that restart the lifetime of the rows' parents.
 
-Where parents follow others in turn, it is that of the rows at the end. What the database computes
-isn't known beforehand: a parent's key that is an expression renews nothing.
+The ``_ts`` of the parents is set before the write. If the parents follow others in turn, it is the
+``_ts`` of the rows at the root. A parent's key that the database computes isn't known beforehand,
+so it renews nothing.
 """
 
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +16,14 @@ from django.db.models.deletion import Collector
 from django.db.models.sql import Query
 
 from ttl_odm.django.time.fields import Cutoff, Stamp
-from ttl_odm.follows.django.following import Following, following_of, is_one_of
+from ttl_odm.follows.django.follower import Following, following_of, is_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from django.db.models.sql import DeleteQuery, UpdateQuery
 
-    from ttl_odm.follows.django.following import Key
+    from ttl_odm.follows.django.follower import Key
 
 _CHUNK: Final = 500
 """Keys in one statement."""
@@ -31,11 +31,11 @@ _CHUNK: Final = 500
 _MARK: Final = "_ttl_odm_renewals"
 
 _renewed: ContextVar[set[Any] | None] = ContextVar("ttl_odm_renewed", default=None)
-"""The parents that a call of several statements has renewed; None outside of these."""
+"""The parents that a call of several statements has renewed; None outside of such calls."""
 
 
 def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
-    """Restart the lifetime of the live rows at the end of what some parents' keys lead to."""
+    """Restart the lifetime of live parents, by their keys, or of the live rows at their root."""
     links, done = following.links, _renewed.get()
     new = dict.fromkeys(keys)
     if done is not None:
@@ -52,12 +52,10 @@ def _renew(following: Following, using: str, keys: list[Key]) -> None:
     while isinstance(above, Following):
         rows: Any = QuerySet(model=links.parent, using=using)
         names = [own.attname for own in above.links.own]
-        found = set(rows.filter(is_one_of(links.theirs, keys)).values_list(*names))
-        keys, links, above = (
-            [key for key in found if None not in key],
-            above.links,
-            above.links.policy,
-        )
+        grandparents = set(rows.filter(is_one_of(links.theirs, keys)).values_list(*names))
+        keys = [key for key in grandparents if None not in key]
+        links = above.links
+        above = links.policy
     binding = above.binding
     roots: Any = QuerySet(model=links.parent, using=using).filter(is_one_of(links.theirs, keys))
     if seconds is not None:
@@ -70,44 +68,38 @@ def _renew(following: Following, using: str, keys: list[Key]) -> None:
 def parents_matched(
     following: Following, query: UpdateQuery | DeleteQuery, using: str
 ) -> list[Key]:
-    """The keys of the parents that rows have which an UPDATE or DELETE is about to match."""
+    """The keys of the present parents of the rows that an UPDATE or DELETE will match."""
     rows: Any = query.chain(klass=Query)
     rows.clear_ordering(force=True)
     rows.distinct = True
     rows.clear_select_clause()
     rows.add_fields([own.attname for own in following.links.own], allow_m2m=False)
-    found = rows.get_compiler(using).results_iter(tuple_expected=True)
-    return [tuple(key) for key in found if None not in key]
-
-
-@contextmanager
-def _once() -> Iterator[None]:
-    """Renew each parent once in all statements of a call."""
-    token = _renewed.set(set())
-    try:
-        yield
-    finally:
-        _renewed.reset(token)
+    keys = rows.get_compiler(using).results_iter(tuple_expected=True)
+    return [tuple(key) for key in keys if None not in key]
 
 
 def install() -> None:
-    """Let calls of several statements renew each parent once."""
+    """Make Django's calls of several statements renew each parent once."""
     _wrap(QuerySet, "_batched_insert", lambda rows: following_of(rows.model) is not None)
     _wrap(QuerySet, "bulk_update", lambda rows: following_of(rows.model) is not None)
     _wrap(Collector, "delete", lambda _: True)
 
 
-def _wrap(owner: Any, name: str, matters: Any) -> None:
+def _wrap(owner: type, name: str, concerns: Callable[[Any], bool]) -> None:
+    """Replace a method: all of its statements renew each parent once, if it concerns followers."""
     original = getattr(owner, name)
     if getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not matters(self):
+        if not concerns(self):
             return original(self, *args, **kwargs)
-        with _once():
+        token = _renewed.set(set())
+        try:
             return original(self, *args, **kwargs)
+        finally:
+            _renewed.reset(token)
 
     setattr(call, _MARK, True)
     setattr(owner, name, call)

@@ -1,4 +1,4 @@
-"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+"""`FollowsRule` and `Followers`: everything that the base asks of this package."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.rules import Removed
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.django import checks, joins, parents
+from ttl_odm.follows.django import conditions, parents
 from ttl_odm.follows.django.conditions import FollowerPredicate, KnownEnd
-from ttl_odm.follows.django.following import Following, all_followings
+from ttl_odm.follows.django.follower import Following
+from ttl_odm.follows.django.index import check_indexes, check_model
 from ttl_odm.follows.django.orphans import has_orphans, purge_orphans
-from ttl_odm.follows.django.parent_ends import before_delete, known_parents
+from ttl_odm.follows.django.parent_locks import before_delete, known_parents
 from ttl_odm.follows.django.removal import FollowersRemoval, seal, seal_above
 from ttl_odm.follows.sweep import ORPHANS, due_followers
 
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class FollowsRule(Following):
-    """A model whose rows live while their parents do, as the base asks; see `TablePolicy`."""
+    """The rule of a model whose rows live while their parents do; see `Rule` and `TablePolicy`."""
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error, with what can be done instead."""
+        """The error, with the fix."""
         if what == "change":
             return self.declared.unchangeable(where)
         if what == "lifetime":
@@ -62,11 +63,11 @@ class FollowsRule(Following):
         )
 
     def check(self) -> Iterator[CheckMessage]:
-        """See that its rows are found by an index, and can be deleted."""
-        return checks.of_family(self)
+        """Check that its rows are found by an index, and can be deleted."""
+        return check_model(self)
 
     def expires_at(self, obj: Instance, age: int | None = None) -> datetime | None:  # noqa: ARG002
-        """The end of the row at the root; None without one."""
+        """When the row at the root expires; None without one."""
         root = self.root_of(obj)
         if root is None:
             return None
@@ -74,33 +75,33 @@ class FollowsRule(Following):
         return binding.expires_at(row)
 
     def expired_without_end(self, obj: Instance) -> bool | None:
-        """Whether a row without a parent has expired."""
+        """Whether a row without a parent has expired; None for a row with one."""
         orphan = self.orphan_of(obj)
         return None if orphan is None else orphan == "expired"
 
     def condition(
         self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
     ) -> str:
-        """That the parent is live, or has expired."""
+        """The SQL for a live parent, or for an expired one."""
         predicate = FollowerPredicate(self, source, kind, writing=writing)
         return predicate.by_parent(connection, source)
 
     def judged_by_joins(self, query: Query, alias: str) -> bool:
         """Whether the query joins the parent."""
-        return joins.judged_by_joins(self, query, alias)
+        return conditions.judged_by_joins(self, query, alias)
 
     def leads_to_parent(self, query: Query, join: Join) -> bool:  # noqa: ARG002
-        """Whether the join is that to the parent, and no row is live without one."""
-        return joins.leads_to_parent(self, join)
+        """Whether the join leads to the parent, and no row is live without one."""
+        return conditions.leads_to_parent(self, join)
 
     def live_to_update(self, query: UpdateQuery, live: Expression) -> Sequence[Expression]:
-        """That the parent is live, and the new parent has not expired."""
+        """The conditions that the parent is live, and the new parent has not expired."""
         live = self._or_orphaned(live, options.orphaned_for(query))
         moved = parents.NotUnderExpired(self, query)
         return [KnownEnd.of(live, known_parents(query)), *([moved] if moved.is_needed else [])]
 
     def live_to_delete(self, query: DeleteQuery, using: str, live: Expression) -> Expression:
-        """That the parent is live; on InnoDB without a lock on it, where it can be read before."""
+        """The condition that the parent is live; on InnoDB it is left unlocked if possible."""
         live = self._or_orphaned(live, options.orphaned_tables())
         if connections[using].vendor != "mysql" or self.declared.renews:
             return live
@@ -113,11 +114,11 @@ class FollowsRule(Following):
         return FollowerPredicate(self, table, "live", writing=True, orphaned=orphaned)
 
     def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
-        """Let no row get an expired parent, and renew the others."""
+        """Let no row get an expired parent, and renew live parents."""
         return parents.insert(self, query, using, write)
 
     def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
-        """The same for rows that get another parent."""
+        """Let no row move to an expired parent, and renew live parents."""
         return parents.update(self, query, using, write)
 
     def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
@@ -128,17 +129,17 @@ class FollowsRule(Following):
         return parents.delete(self, query, using, write)
 
     def seal(self, using: str, keys: Sequence[Any]) -> None:
-        """Give the expired rows at the root a ttl with which they stay expired."""
+        """Seal the expired rows at the root."""
         seal_above(self, using, keys)
 
 
 class Followers:
-    """The rows that follow those of a policy, as the base asks; see `Dependents`."""
+    """The rows that follow rows of a policy; see `Dependents`."""
 
     part = ORPHANS
 
     def remove(self, doomed: Doomed, keys: Sequence[Any], limit: int | None) -> Removed:
-        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        """Remove followers, the deepest first; if some are left, seal the rows that they follow."""
         removal = FollowersRemoval(
             doomed.using, limit, hooks=doomed.hooks_below, reason=doomed.reason
         )
@@ -149,11 +150,11 @@ class Followers:
         return Removed(removal.removed, removal.purged, removal.is_done)
 
     def is_due(self, binding: Binding, using: str) -> bool:
-        """Whether there are orphans."""
+        """Whether followers have orphans."""
         return has_orphans(binding, using)
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Name the rows that follow."""
+        """Return the fact about followers that go along."""
         return due_followers(rows)
 
     def purge(self, binding: Binding, using: str, request: BatchRequest) -> BatchResult:
@@ -161,6 +162,5 @@ class Followers:
         return purge_orphans(binding, using, request)
 
     def check(self, model: Model, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-        """See that they are found by an index."""
-        if all_followings(model):
-            yield from checks.of_links(model, connection)
+        """Check that followers are found by an index."""
+        return check_indexes(model, connection)

@@ -1,12 +1,12 @@
-"""InnoDB: the ends of parents' lives, so that writes of followers by key leave these unlocked.
+"""Locks on parents: `share`; and, on InnoDB, how writes of followers by key leave them unlocked.
 
-See `ttl_odm.follows.sqlalchemy.parent_locks` for why: a subquery of an UPDATE or DELETE locks what
-it reads until the transaction ends. Here too the end of the parent's life is read first, by a plain
-SELECT, and the statement compares it with the clock.
+On InnoDB a subquery of an UPDATE or DELETE locks the rows that it reads until the transaction ends:
+`ttl_odm.follows.sqlalchemy.parent_locks` says why that must not happen. So here, too, a plain
+SELECT reads first when the parent expires, and the statement compares this end with the clock.
 
-Done for statements that name rows by primary key, or by their parent's key. Others, and all under
-SERIALIZABLE, keep the subquery. Under READ COMMITTED, which is Django's default, only a DELETE
-locks.
+This is done for statements that name rows by primary key or by their parent's key. Other statements
+keep the subquery, and so do all under SERIALIZABLE. Under READ COMMITTED, which is Django's
+default, only a DELETE locks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ttl_odm.django.policy.bindings import table_policy
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.time import clock
-from ttl_odm.follows.django.following import Following, is_one_of
-from ttl_odm.follows.django.locks import share
+from ttl_odm.follows.django.follower import Following, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,17 +32,20 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.bindings import TablePolicy
+    from ttl_odm.django.policy.bindings import AnyQuerySet, TablePolicy
     from ttl_odm.django.time.fields import AnyField
-    from ttl_odm.follows.django.following import Key
+    from ttl_odm.follows.django.follower import Key
+
+_SHARED: Final = {"postgresql": " FOR KEY SHARE", "mysql": " LOCK IN SHARE MODE"}
+"""By vendor, the clause that locks rows as writing a foreign key to them does."""
 
 _PARENTS: Final = "_ttl_odm_parents"
-"""The name that a Query, and its copies, have for what is known of its rows' parents."""
+"""The attribute of a Query, and of its copies, with the `ParentEnds` of its rows."""
 
 _NEVER: Final = 2**62
 
 _ROUNDING: Final = 1_000
-"""Microseconds by which the end of a column with a fraction may be wrong."""
+"""Microseconds by which an end may be wrong if the column holds fractions of seconds."""
 
 _MOST: Final = 200
 """Keys that one statement looks up; statements that name more keep the subquery."""
@@ -51,14 +53,27 @@ _MOST: Final = 200
 _LIVE, _STAYS, _AGE = "ttl_live", "ttl_stays", "ttl_age"
 
 
+def share(rows: AnyQuerySet) -> list[tuple[Any, ...]]:
+    """Lock rows in shared mode, and return the selected values: others may refer to the rows."""
+    compiler: Any = rows.query.get_compiler(rows.db)
+    suffix, as_sql = _SHARED.get(connections[rows.db].vendor, ""), compiler.as_sql
+
+    def with_suffix(*args: Any, **kwargs: Any) -> Any:
+        sql, params = as_sql(*args, **kwargs)
+        return sql + suffix, params
+
+    compiler.as_sql = with_suffix
+    return list(compiler.results_iter(tuple_expected=True))
+
+
 @dataclass(frozen=True)
 class ParentEnds:
-    """What is known of the parents of the rows that a write names.
+    """The parents of the rows that a write names, as far as they were looked up.
 
     Attributes:
         names_parent: SQL for whether a row has a parent, with placeholders for its key.
         parents: The keys of those that are live, as the database has them.
-        end: The first end of their lives, in the clock's unit.
+        end: The instant at which the first of these expires, in the clock's unit.
         stay: Whether the rows already have the parent that an UPDATE gives them.
     """
 
@@ -69,12 +84,12 @@ class ParentEnds:
 
 
 def know_parents(query: Query, ends: ParentEnds) -> None:
-    """Note on an UPDATE what is known of its rows' parents."""
+    """Attach the looked-up parents of its rows to an UPDATE."""
     setattr(query, _PARENTS, ends)
 
 
 def known_parents(query: Query) -> ParentEnds | None:
-    """What is known of the parents of an UPDATE's rows; None where nobody has looked."""
+    """The parents attached to an UPDATE; None if they were not looked up."""
     ends: ParentEnds | None = getattr(query, _PARENTS, None)
     return ends
 
@@ -82,9 +97,14 @@ def known_parents(query: Query) -> ParentEnds | None:
 def before_update(
     following: Following, query: Query, using: str, new: Sequence[Key], *, looks_anyway: bool
 ) -> ParentEnds:
-    """Look up what an UPDATE is about to ask; `new` are the parents that it names.
+    """Look up the parents of the rows that an UPDATE names.
 
-    With `looks_anyway`, also where the UPDATE itself would lock nothing.
+    Args:
+        following: The rule of the rows.
+        query: The UPDATE.
+        using: The alias of the database.
+        new: The keys of the parents that the UPDATE gives these rows.
+        looks_anyway: Look them up even if the UPDATE's own subquery would lock nothing.
     """
     connection = connections[using]
     locks = _updates_lock(connection)
@@ -94,7 +114,7 @@ def before_update(
 
 
 def before_delete(following: Following, query: Query, using: str) -> ParentEnds:
-    """Look up what a DELETE is about to ask."""
+    """Look up the parents of the rows that a DELETE names."""
     connection = connections[using]
     if _updates_lock(connection) is None:
         return ParentEnds()
@@ -102,10 +122,10 @@ def before_delete(following: Following, query: Query, using: str) -> ParentEnds:
 
 
 def _updates_lock(connection: BaseDatabaseWrapper) -> bool | None:
-    """Whether a connection's UPDATEs lock what their subqueries read.
+    """Whether a connection's UPDATEs lock the rows that their subqueries read.
 
-    None if its SELECTs do too, and where no subquery locks anything. Without a level in Django's
-    settings it is the server's, which is taken to be InnoDB's default.
+    None if its SELECTs lock rows too, or if no subquery locks any. Without an isolation level in
+    Django's settings, the server's is taken to be InnoDB's default.
     """
     if connection.vendor != "mysql":
         return None
@@ -131,8 +151,9 @@ class _Lookup:
         rows = list(self._rows(conditions, tables))
         over = [row for row in rows if not vars(row)[_LIVE]]
         if over:
-            # Before the followers, in the order in which sweeps lock them: what the snapshot shows
-            # as expired may have been renewed since, so the write reads it as it is now.
+            # A parent that is expired in the snapshot may have been renewed since, so the write
+            # reads it as it is now. It is locked before its followers, which is the order of
+            # sweeps.
             share(self._roots.filter(pk__in=[row.pk for row in over]).values_list("pk"))
         live = [row for row in rows if vars(row)[_LIVE]]
         if not live:
@@ -149,7 +170,7 @@ class _Lookup:
 
     @property
     def _links(self) -> list[str]:
-        """The columns by which rows follow, as SQL."""
+        """The columns of the link, as SQL."""
         quote, table = self.connection.ops.quote_name, self.following.model._meta.db_table
         return [f"{quote(table)}.{quote(str(own.column))}" for own in self.following.links.own]
 
@@ -157,7 +178,7 @@ class _Lookup:
         return tuple(vars(row)[f"ttl_link{number}"] for number in range(len(self._links)))
 
     def _tables(self) -> Iterator[str]:
-        """Those of the rows and of all that they follow."""
+        """The tables of the rows, of their parents and so on, up to the root."""
         policy: TablePolicy = self.following
         while isinstance(policy, Following):
             yield policy.model._meta.db_table
@@ -179,12 +200,12 @@ class _Lookup:
             links = is_one_of(self.following.links.own, self.new)
             select[_STAYS], chosen = compiler.compile(compiler.query.build_where(links))
         live = Predicate.of(_policy_of(tables[-1]), tables[-1], "live")
-        known: dict[str, Any] = {_LIVE: live}
+        annotations: dict[str, Any] = {_LIVE: live}
         age = binding.source.row_age()
         if age is not None:
-            known[_AGE] = age
+            annotations[_AGE] = age
         columns = ["pk", *(field.name for field in (binding.stamp, binding.own) if field)]
-        rows = include_expired(self._roots).only(*columns).annotate(**known)
+        rows = include_expired(self._roots).only(*columns).annotate(**annotations)
         return rows.extra(  # noqa: S610 (of names that Django quotes)
             select=select,
             select_params=list(chosen),
@@ -208,6 +229,7 @@ class _Lookup:
             policy = links.policy
 
     def _end(self, row: Instance) -> int:
+        """The instant at which a row at the root expires, in the clock's unit."""
         binding = self.following.binding
         end = binding.expires_at(row, vars(row).get(_AGE))
         if end is None:
@@ -216,7 +238,7 @@ class _Lookup:
         return int(clock.to_storage(self.connection, end)) - (0 if is_exact else _ROUNDING)
 
     def _names_rows(self, query: Query) -> list[Any]:
-        """The conditions of a WHERE clause that name rows by a key, of theirs or their parent."""
+        """The conditions in a WHERE clause on the primary key, or on the parent's key."""
         model: Any = self.following.model
         by_field: dict[AnyField, Any] = {}
         for condition in _certain(query.where):
@@ -240,7 +262,7 @@ def _policy_of(table: str) -> TablePolicy:
 
 
 def _certain(where: Any) -> Iterator[Any]:
-    """The lookups by value that hold for all rows that a WHERE clause finds; perhaps not all."""
+    """Lookups by value that hold for all rows of a WHERE clause, as far as that is easy to see."""
     if where.negated or (where.connector != AND and len(where.children) > 1):
         return
     for child in where.children:
@@ -251,8 +273,8 @@ def _certain(where: Any) -> Iterator[Any]:
 
 
 def _fields_of(side: Any, table: str) -> Iterable[AnyField]:
-    """The fields of a table's own columns that one side of a lookup is."""
+    """The fields that one side of a lookup reads from a table's own columns."""
     if getattr(side, "alias", None) != table:
         return ()
-    many = getattr(side, "targets", None)
-    return many if many is not None else [side.target] if hasattr(side, "target") else ()
+    targets = getattr(side, "targets", None)
+    return targets if targets is not None else [side.target] if hasattr(side, "target") else ()

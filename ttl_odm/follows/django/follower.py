@@ -1,6 +1,6 @@
-"""Models whose rows follow those of another: `Following`, a rule with its declaration.
+"""Models whose rows follow others: the rule, and the way from a row to its parent and root.
 
-This module must not know SQL, nor how a parent is found.
+This module must not know SQL, nor how a parent's model is found.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Following(Rule):
     """The rule of a model whose rows live while their parents do."""
 
     def __init__(self, model: Model, declared: Follows, find: Callable[[], Links]) -> None:
-        """Take the model, what it declares, and what finds its parent: see `Rule`."""
+        """Take the model, its declaration, and the function that finds its parent: see `Rule`."""
         super().__init__(model, find)
         self.declared = declared
 
     def is_enforced(self, using: str) -> bool:
-        """Whether a database lets no row refer to a parent that isn't there."""
+        """Whether a database enforces that each link leads to a parent."""
         relation = self.declared.parent
         if not isinstance(relation, str) or not connections[using].features.supports_foreign_keys:
             return False
         return all(getattr(own, "db_constraint", False) for own in self.links.own)
 
     def keys_of(self, objs: Iterable[Instance]) -> list[Key]:
-        """The keys of the parents that instances name: without SQL and NULLs, each once."""
+        """The keys of the parents that instances name, each once; without expressions and NULLs."""
         pairs = self.links.pairs
         keys: dict[Key, None] = {}
         for obj in objs:
@@ -56,20 +56,17 @@ class Following(Rule):
         return list(keys)
 
     def parent_of(self, obj: Instance) -> Instance | None:
-        """The row that the row of an instance follows, expired or not; asks the database."""
+        """The parent of an instance's row, expired or not; asks the database."""
         keys = self.keys_of([obj])
         if not keys:
             return None
-        rows: Any = QuerySet(model=self.links.parent, using=obj._state.db)
-        found: Instance | None = (
-            include_expired(rows).filter(is_one_of(self.links.theirs, keys)).first()
-        )
-        return found
+        rows: QuerySet[Instance] = QuerySet(model=self.links.parent, using=obj._state.db)
+        return include_expired(rows).filter(is_one_of(self.links.theirs, keys)).first()
 
     def root_of(self, obj: Instance) -> tuple[Binding, Instance] | None:
-        """The row at the end that the row of an instance follows, with its policy.
+        """The row at the root of an instance's row, with its policy; None without a parent.
 
-        None for one without a parent. Asks the database once for each level.
+        Asks the database once for each level.
         """
         above, row = self.links.policy, self.parent_of(obj)
         if row is None:
@@ -77,7 +74,7 @@ class Following(Rule):
         return above.root_of(row) if isinstance(above, Following) else (above.binding, row)
 
     def orphan_of(self, obj: Instance) -> Orphan | None:
-        """What the row of an instance is, where it or a parent of it has none; else None."""
+        """What a row is as an orphan, if it or a row above it has no parent; otherwise None."""
         above, row = self.links.policy, self.parent_of(obj)
         if row is None:
             return self.declared.orphan
@@ -85,26 +82,26 @@ class Following(Rule):
 
 
 def following_of(model: Model) -> Following | None:
-    """What the rows of a model follow; None where they don't."""
+    """The rule of a model; None if its rows don't follow others."""
     rule = rule_of(model)
     return rule if isinstance(rule, Following) else None
 
 
 def followers_of(model: Model) -> list[Following]:
-    """The models whose rows follow those of a model."""
+    """The rules of the models that follow a model directly."""
     return [rule for rule in rules_below(model) if isinstance(rule, Following)]
 
 
-def all_followings(model: Model) -> list[Following]:
-    """Those, and what follows these, at whatever depth."""
+def all_followers(model: Model) -> list[Following]:
+    """The rules of all models that follow a model, directly or not, parents first."""
     return [rule for rule in all_rules_below(model) if isinstance(rule, Following)]
 
 
 def is_one_of(fields: Sequence[AnyField], keys: Iterable[Key]) -> Q:
-    """Which rows have one of some keys, by the values of some fields."""
+    """The condition for rows whose fields have the values of one of these keys."""
     if len(fields) == 1:
         return Q((f"{fields[0].attname}__in", [key[0] for key in keys]))
-    names, found = [field.attname for field in fields], Q(pk__in=[])
+    names, condition = [field.attname for field in fields], Q(pk__in=[])
     for key in keys:
-        found |= Q(*zip(names, key, strict=True))
-    return found
+        condition |= Q(*zip(names, key, strict=True))
+    return condition
