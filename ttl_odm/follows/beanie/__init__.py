@@ -1,18 +1,15 @@
 """`Follows` on Beanie; imported when the first document class declares it.
 
-- `declaration`: what a class may declare, and how its rule gets on the collection.
-- `options`: what such a class can't declare of their removal.
-- `following`: what a collection's documents follow, and the way to the parent.
-- `sharing`: classes without a policy that share the collection.
-- `index`: the index of that link.
-- `rule`: all that the base asks: `FollowsRule` of a collection, `Followers` below a policy.
-- `stages`: how the server judges documents by their parents, instead of a predicate.
+- `declaration`: what a class declares, and how its rule gets on the collection.
+- `follower`: the rule of a collection, the way to the parent, and what a follower can't have.
+- `rule`: everything that the base asks: `FollowsRule` of a collection, `Followers` of a policy.
+- `index`: the index of the link, and what `ttl-odm check` reports of it.
+- `stages`: the pipeline stages that judge documents by their parents.
 - `find`, `methods`: reads and writes of such documents.
 - `parents`: no document gets an expired parent, and writes restart the lifetimes of parents.
 - `documents`: documents in memory.
-- `displacement`: expired documents that are in the way of a write.
-- `removal`, `orphans`: what goes before the documents of a policy, and what is left over.
-- `checks`: what `ttl-odm check` reports.
+- `removal`: followers are removed before their parents, and if they are in the way of a write.
+- `orphans`: documents without a parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a document class may declare that follows another: `Follows`.
+"""What a document class declares with `Follows`, and how its rule gets on its collection.
 
-Checked when the class is made, and when it gets its collection; the parent may come later, so what
-is about it is checked when it is looked up (`ttl_odm.follows.beanie.following`).
+It is checked when the class is made, and when it gets its collection. The parent may be declared
+later, so it is checked when it is looked up (`ttl_odm.follows.beanie.follower`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.bindings import is_same_class, registry_of
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.follows.beanie.following import Following, check_field
-from ttl_odm.follows.beanie.options import check_options
+from ttl_odm.follows.beanie.follower import (
+    Following,
+    check_field,
+    check_options,
+    check_orphans,
+    check_same_kind,
+)
 from ttl_odm.follows.beanie.rule import FollowsRule
-from ttl_odm.follows.beanie.sharing import check_following, check_kind
 
 if TYPE_CHECKING:
     from beanie import Document
@@ -25,7 +29,12 @@ if TYPE_CHECKING:
 
 
 def check(model: Any, declared: Follows) -> None:
-    """Refuse what a class that follows another can't have."""
+    """Check the declaration of a class, and its options.
+
+    Raises:
+        TTLConfigurationError: It names no field that leads to one parent, or there is an option
+            that a class that follows another can't have.
+    """
     where = f"{model.__name__}.__ttl__ = {declared!r}"
     check_options(model)
     if isinstance(declared.parent, str):
@@ -41,7 +50,7 @@ def check(model: Any, declared: Follows) -> None:
 
 
 def check_collection(model: type[Document], declared: Follows) -> None:
-    """Refuse a time-series collection."""
+    """Reject a time-series collection."""
     if model.get_settings().timeseries is not None:
         raise TTLConfigurationError(
             f"{model.__name__}.__ttl__ = {declared!r}: it has a time-series collection, from "
@@ -52,7 +61,7 @@ def check_collection(model: type[Document], declared: Follows) -> None:
 def bind(
     model: type[Document], declared: Follows, collection: Collection, backend: Backend
 ) -> None:
-    """Have the documents of a collection follow others."""
+    """Put the rule of a class on its collection."""
     database = collection.database
     if backend not in ("mongodb", "migrations"):
         raise TTLConfigurationError(
@@ -61,30 +70,30 @@ def bind(
         )
     registry = registry_of(database.client)
     rule = FollowsRule(model, declared, backend, registry, database.name, collection.name)
-    check_following(rule)
-    if not _is_known(rule):
+    check_orphans(rule)
+    if not _is_bound(rule):
         registry.bind_rule(database.name, collection.name, rule)
     named = isinstance(declared.parent, str)
     prepare(model, [declared.parent] if named else [own for own, _ in declared.on], stamp=None)
 
 
-def _is_known(rule: FollowsRule) -> bool:
-    """Say whether what is on the collection already stands for the class, too."""
-    known = rule.registry.entry(rule.database, rule.collection)
-    if isinstance(known, Following):
-        if known.backend == "migrations":
+def _is_bound(rule: FollowsRule) -> bool:
+    """Say whether the collection already has a rule that covers the class, too."""
+    entry = rule.registry.entry(rule.database, rule.collection)
+    if isinstance(entry, Following):
+        if entry.backend == "migrations":
             return True  # as for a policy
-        if is_same_class(known.model, rule.model):
+        if is_same_class(entry.model, rule.model):
             return False
-        if known.declared != rule.declared:
+        if entry.declared != rule.declared:
             raise TTLConfigurationError(
-                f"{known.model.__name__} and {rule.model.__name__} share the collection "
+                f"{entry.model.__name__} and {rule.model.__name__} share the collection "
                 f"{rule.collection!r}, so they follow one parent, but declare "
-                f"{known.declared!r} and {rule.declared!r}."
+                f"{entry.declared!r} and {rule.declared!r}."
             )
-        known.share(rule.model)  # the first of the classes tells
+        entry.share(rule.model)
         return True
-    if known is not None:
-        mine = rule.model, rule.declared
-        check_kind((known.model, known.declared), mine, rule.collection)
+    if entry is not None:
+        declared = rule.model, rule.declared
+        check_same_kind((entry.model, entry.declared), declared, rule.collection)
     return False

@@ -1,6 +1,6 @@
-"""Documents in memory that follow others: their end is that of the parent.
+"""Documents in memory that follow others: they expire when their parent does.
 
-Only a link that was fetched has the parent in memory; otherwise the database is asked.
+Only a fetched link has the parent in memory; otherwise the database is asked.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Session
     from ttl_odm.beanie.policy.rules import Copy, EndOf
     from ttl_odm.follows import Follows
-    from ttl_odm.follows.beanie.following import Following
+    from ttl_odm.follows.beanie.follower import Following
 
 
 def end_in_memory(document: Document, declared: Follows, end: EndOf) -> datetime | None:
-    """Return the end of the parent, where a fetched link has it; TTLError elsewhere."""
+    """Return when the parent in a fetched link expires; TTLError without one."""
     name = declared.parent
     parent: Any = getattr(document, name, None) if isinstance(name, str) else None
     if hasattr(parent, "get_settings"):
@@ -44,14 +44,14 @@ def end_in_memory(document: Document, declared: Follows, end: EndOf) -> datetime
 
 
 async def end_of(document: Document, following: Following, session: Session) -> datetime | None:
-    """Return the end of the last parent in the row; ExpiredError where the document is gone."""
+    """Return when a document expires, by its root; ExpiredError if it has expired, or is gone."""
     rows = await _judged(document, following, session)
     if not rows or not rows[0]["lives"]:
         raise ExpiredError(model=type(document).__name__, key=document.id)
     policy = following.root.policy
     ends = [predicate.end_of(parent, policy) for parent in rows[0]["parents"]]
-    known = [end for end in ends if end is not None]
-    return max(known) if known and len(known) == len(ends) else None
+    finite = [end for end in ends if end is not None]
+    return max(finite) if finite and len(finite) == len(ends) else None
 
 
 async def is_gone(
@@ -62,32 +62,32 @@ async def is_gone(
     *,
     inserts: bool = False,
 ) -> bool:
-    """Say whether a document that was not found has expired, as its parent has or isn't there.
+    """Say whether a document that was not found has expired: its parent has, or is missing.
 
-    Before an insert that is only said of the document that the copy is of.
+    Before an insert, this is only true for the very document that `copy` is a copy of.
     """
     rows = await _judged(document, following, session)
     paths = following.links.own
-    known = keys_in(_encoded(document, copy), paths)
+    stored_key = keys_in(_encoded(document, copy), paths)
     if rows:
         is_doubtful = inserts and copy is not None and not copy.is_certain
-        is_of_another = is_doubtful and keys_in(rows[0]["own"], paths) != known
+        is_of_another = is_doubtful and keys_in(rows[0]["own"], paths) != stored_key
         return not (rows[0]["lives"] or is_of_another)
-    # It may have been deleted with its parent: what memory has, and had, counts.
-    now = keys_in(_encoded(document, None), paths)
+    # It may have been deleted with its parent: with the one in memory, or the one it had before.
+    key_now = keys_in(_encoded(document, None), paths)
     parents = on_primary(collection_of(document).database[following.links.collection])
-    for key in [known] if now == known else [known, now]:
+    for key in [stored_key] if key_now == stored_key else [stored_key, key_now]:
         if key is None:
             continue
-        named = having(following.links.theirs, [key])
-        if await parents.find_one(named, {"_id": 1}, session=session) is None:
+        parent = having(following.links.theirs, [key])
+        if await parents.find_one(parent, {"_id": 1}, session=session) is None:
             return True
     return False
 
 
 def _encoded(document: Document, copy: Copy | None) -> drivers.Document:
-    """Return a document as it is stored, with the links that the stored one had."""
-    made: drivers.Document = {}
+    """Return a document as it would be stored, with the links that it had when it was read."""
+    encoded: drivers.Document = {}
     links = {} if copy is None else copy.row(type(document))
     for name, info in type(document).model_fields.items():
         alias = info.alias or name
@@ -99,23 +99,23 @@ def _encoded(document: Document, copy: Copy | None) -> drivers.Document:
             value = {"$id": value.id}
         else:
             value = Encoder(to_db=True).encode(value)
-        made[alias] = value
-    return made
+        encoded[alias] = value
+    return encoded
 
 
 async def _judged(document: Document, following: Following, session: Session) -> list[Any]:
-    """Return the stored document, with its parents and whether it lives; nothing if not there."""
+    """Return whether a stored document lives, its parents and its link; nothing if it is gone."""
     collection = collection_of(document)
-    made = judged(following)
+    judgement = judged(following)
     tops = {path.partition(".")[0] for path in following.links.own}
-    shown = {
-        "lives": made.condition,
+    fields = {
+        "lives": judgement.condition,
         "parents": f"${FOLLOWED}",
         "own": {top: f"${top}" for top in tops},
     }
-    pipeline = [{"$match": {"_id": document.id}}, *made.stages, {"$project": shown}]
+    pipeline = [{"$match": {"_id": document.id}}, *judgement.stages, {"$project": fields}]
     cursor: Any = on_primary(collection).aggregate(pipeline, session=session, include_expired=True)
-    if isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
+    if isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
         cursor = await cursor
     rows: list[Any] = await cursor.to_list(None)
     return rows

@@ -1,14 +1,14 @@
-"""Reads and writes of documents that follow others, where a filter would have to look elsewhere.
+"""Reads and writes of documents that follow others, whose filters can't judge them.
 
-A write's filter can't look into another collection, as a pipeline can. So the documents to write
-are chosen first, by a pipeline that judges them, and written by their keys, with the user's filter
-once more: what is no longer as it was is chosen anew. Whoever is written had a live parent after
-the write began.
+A write's filter can't look into another collection, but a pipeline can. So a pipeline chooses live
+documents first, and these are written by their keys, with the user's filter once more; documents
+that changed in between are chosen again. Every document written had a live parent at some moment
+after the call began.
 
-What is put under a parent names it. Before the write the parents are asked for, and the write is
-refused where one has expired. After an insert or a move they are asked for once more: what has lost
-its parent meanwhile is taken back, so that it doesn't appear under the next parent of that key. In
-a transaction the second question has no use, since the answer would be the same.
+Documents that get a parent name it. Before the write the parents are read, and the write is
+rejected if one has expired. After an insert or a move they are read again: documents that lost
+their parent meanwhile are deleted, so that they don't appear under the next parent with its key. In
+a transaction there is no second read, since it would return the same.
 
 This module must not know which driver it is.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import Change
     from ttl_odm.beanie.rewrite.stamps import Update
-    from ttl_odm.follows.beanie.following import Following
+    from ttl_odm.follows.beanie.follower import Following
 
 _CHUNK: Final = 1_000
 """Keys in one command."""
@@ -58,7 +58,7 @@ class FollowersMethods:
     """The methods of a collection whose documents follow others, for one call."""
 
     def __init__(self, handle: Handle, following: Following) -> None:
-        """Take the handle of a collection, and what its documents follow."""
+        """Take the handle of a collection, and its rule."""
         self.handle = handle
         self.following = following
         self.plain = handle.acknowledged
@@ -69,9 +69,9 @@ class FollowersMethods:
         """Count live documents."""
         if takes_expired(options):
             return await self.plain.count_documents(filter, **options)
-        made = stages.judged(self.following)
+        judgement = stages.judged(self.following)
         pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
-        pipeline = stages.find_pipeline(made, filter, **pages)
+        pipeline = stages.find_pipeline(judgement, filter, **pages)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
         return sum([int(row["n"]) for row in await _rows(self.plain, pipeline, options)])
 
@@ -84,20 +84,19 @@ class FollowersMethods:
     async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
         """Return the values of a field in live documents."""
         expired = takes_expired(options)
-        asked = options.pop("query", filter) or {}
+        condition = options.pop("query", filter) or {}
         if expired:
-            return await self.plain.distinct(key, asked, **options)
+            return await self.plain.distinct(key, condition, **options)
         if any(part.isdigit() for part in key.split(".")):
             raise TTLError(
                 f"distinct({key!r}) addresses an array by position, which pipelines don't "
                 "support, and documents that follow others are read by pipelines: use "
                 "$arrayElemAt in aggregate()."
             )
-        made = stages.judged(self.following)
         value = expression(key)
         values = {"$cond": [{"$isArray": [value]}, value, [value]]}
         pipeline = [
-            *stages.find_pipeline(made, asked),
+            *stages.find_pipeline(stages.judged(self.following), condition),
             {"$match": {key: {"$exists": True}}},
             {"$project": {"_id": 0, "value": values}},
             {"$unwind": "$value"},
@@ -106,17 +105,17 @@ class FollowersMethods:
         return [row["_id"] for row in await _rows(self.plain, pipeline, options)]
 
     async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Any]:
-        """Return the keys of live documents, and what leads to their parents."""
-        made = stages.judged(self.following)
+        """Return live documents with their keys, and the fields that lead to their parents."""
+        judgement = stages.judged(self.following)
         sort: Any = options.get("sort")
         order = dict(sort) if sort is not None and not isinstance(sort, Mapping) else sort
         tops = {path.partition(".")[0]: 1 for path in self.following.links.own}
         pipeline = [
-            *stages.find_pipeline(made, filter, sort=order, limit=1 if one else 0),
+            *stages.find_pipeline(judgement, filter, sort=order, limit=1 if one else 0),
             {"$project": {"_id": 1, **tops}},
         ]
-        asked = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
-        return await _rows(on_primary(self.plain), pipeline, asked)
+        clauses = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
+        return await _rows(on_primary(self.plain), pipeline, clauses)
 
     # Inserting
 
@@ -124,18 +123,18 @@ class FollowersMethods:
         return Parents(self.handle, self.following, options.get("session"))
 
     async def insert_one(self, document: Any, **options: Any) -> InsertOneResult:
-        """Insert a document under a live parent, in the place of an expired one of its key."""
+        """Insert a document under a live parent, in place of an expired document with its key."""
         keep = takes_keep(options)
         if not isinstance(document, Mapping):
             return await self.plain.insert_one(document, **options)
-        made = await writes.stamped(self.handle, document, keep=keep)
+        new = await writes.stamped(self.handle, document, keep=keep)
         parents = self._parents(options)
-        live = await parents.check([made])
-        keys = KeyHolders(self.plain, self.following, options.get("session"), [made], complete=True)
+        live = await parents.check([new])
+        keys = KeyHolders(self.plain, self.following, options.get("session"), [new], complete=True)
         await keys.make_way_beforehand()
-        result = await until_free(lambda: self.plain.insert_one(made, **options), keys.make_way)
-        await parents.keep_or_take_back([made], live)
-        await parents.renew([made], keep=keep)
+        result = await until_free(lambda: self.plain.insert_one(new, **options), keys.make_way)
+        await parents.keep_or_take_back([new], live)
+        await parents.renew([new], keep=keep)
         return result
 
     async def insert_many(
@@ -156,8 +155,8 @@ class FollowersMethods:
         """Delete a live document."""
         result = await self._write_one("delete_one", filter, (), options)
         result = result or DeleteResult({"n": 0}, acknowledged=True)
-        found = result.deleted_count > 0
-        await writes.note_match(self.plain.full_name, filter, matched=found)
+        matched = result.deleted_count > 0
+        await writes.note_match(self.plain.full_name, filter, matched=matched)
         return result
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
@@ -179,18 +178,22 @@ class FollowersMethods:
     async def _write_one(
         self, method: str, filter: Filter, arguments: tuple[Any, ...], options: Document
     ) -> Any:
-        """Write the first live document, None if there is none; as often as others are faster."""
+        """Write the first live document; None if there is none.
+
+        Tries again if another client changes that document in between.
+        """
         keep = takes_keep(options)
         while rows := await self._choose(filter, options, one=True):
             write = getattr(self.plain, method)
             result = await sent(write(self._of(filter, rows), *arguments, **_to_write(options)))
-            if _has_met(result):
+            if _has_matched(result):
                 await self._parents(options).renew(rows, keep=keep)
                 return result
         return None
 
     @staticmethod
     def _of(filter: Filter, rows: Sequence[Any]) -> Document:
+        """Return the filter for these documents only."""
         return filters.with_keys(filter, [row["_id"] for row in rows])
 
     # Changing
@@ -225,23 +228,24 @@ class FollowersMethods:
         known = {**filters.equalities(filter), **change.known} if upsert else change.known
         session = options.get("session")
         keys = KeyHolders(self.plain, self.following, session, [known], complete=upsert)
-        writing = _Changing(self, filter, change, known, options, keep)
+        operation = _ChangeOfFollowers(self, filter, change, known, options, keep)
         name = self.plain.full_name
         unless_expired = writes.unless_expired_of(name, filter) if upsert else None
         await writes.make_way_beforehand(keys, unless_expired)
 
         async def attempt() -> Any:
             keys.are_worth_another_try = change.is_repeatable
-            result = await writing.what_lives()
+            result = await operation.update()
             if result is not None or not upsert:
                 return result
             await writes.refuse_expired(unless_expired)
             keys.are_worth_another_try = True
-            return await writing.insert()
+            return await operation.insert()
 
         make_way = partial(writes.make_way_for, keys, unless_expired)
         result = await until_free(attempt, make_way, patience=4 if upsert else 2)
-        await writes.note_match(self.plain.full_name, filter, matched=upsert or _has_met(result))
+        matched = upsert or _has_matched(result)
+        await writes.note_match(self.plain.full_name, filter, matched=matched)
         if result is None and not method.startswith("find_one"):
             return _updated(0, 0)
         return None if result is _INSERTED else result
@@ -251,13 +255,13 @@ class FollowersMethods:
     async def bulk_write(
         self, requests: Any, *, ordered: bool = True, **options: Any
     ) -> BulkWriteResult:
-        """Write many things: inserts together, all others one by one."""
+        """Send many requests: successive inserts together, all others one by one."""
         keep = takes_keep(options)
         if not isinstance(requests, list) or not requests:
             return await self.plain.bulk_write(requests, ordered=ordered, **options)
-        inserted = [one._doc for one in requests if isinstance(one, InsertOne)]
+        inserts = [request._doc for request in requests if isinstance(request, InsertOne)]
         parents = self._parents(options)
-        live = await parents.check([one for one in inserted if isinstance(one, Mapping)])
+        live = await parents.check([new for new in inserts if isinstance(new, Mapping)])
         total = bulk.nothing_done()
         for run in _runs(requests):
             if isinstance(run[0][1], InsertOne):
@@ -265,11 +269,13 @@ class FollowersMethods:
                     self.handle, self.following, options, ordered=ordered, keep=keep
                 )
                 part = await sending(run)
-                # Those that failed were not written; in order, none behind the first of these.
+                # Failed inserts wrote nothing; if `ordered`, nor did those after the first failure.
                 failed = {error["index"] for error in part["writeErrors"]}
                 end = min(failed) if ordered and failed else len(run)
                 documents = [
-                    one._doc for number, (_, one) in enumerate(run[:end]) if number not in failed
+                    insert._doc
+                    for number, (_, insert) in enumerate(run[:end])
+                    if number not in failed
                 ]
                 await parents.keep_or_take_back(documents, live)
                 await parents.renew(documents, keep=keep)
@@ -284,10 +290,10 @@ class FollowersMethods:
         return BulkWriteResult(total, acknowledged=True)
 
     async def _single(self, request: Any, options: Document, *, keep: bool) -> Document:
-        """Do what one request wants, by its own method."""
+        """Send one request, by its own method."""
         own = {**options, **bulk.options_of(request), "keep_last_modified": keep}
         if isinstance(request, (DeleteOne, DeleteMany)):
-            own.pop("bypass_document_validation", None)  # which a bulk write has for its inserts
+            own.pop("bypass_document_validation", None)  # of a bulk write, for its inserts only
             delete = self.delete_one if isinstance(request, DeleteOne) else self.delete_many
             return await bulk.outcome(request, delete(request._filter, **own))
         change = getattr(self, bulk.method_of(request))
@@ -299,12 +305,15 @@ class FollowersMethods:
 
 
 _INSERTED: Final = object()
-"""What a find_one_and_... has done that returns nothing, since nothing was there before."""
+"""The result of a find_one_and_... that returned None because it has inserted a document."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Changing:
-    """An update or a replacement of documents that follow others."""
+class _ChangeOfFollowers:
+    """An update or a replacement of documents that follow others.
+
+    `known` are the fields that a change, or an upsert, gives to documents.
+    """
 
     followers: FollowersMethods
     filter: Filter
@@ -313,48 +322,48 @@ class _Changing:
     options: Document
     keep: bool
 
-    async def what_lives(self) -> Any:
+    async def update(self) -> Any:
         """Change live documents; None if there is none."""
         if self.change.method == "update_many":
-            return await self._many()
+            return await self._update_many()
         followers, parents = self.followers, self.followers._parents(self.options)
         write = getattr(followers.plain, self.change.method)
         while rows := await followers._choose(self.filter, self.options, one=True):
             live = await parents.check_moves(rows, self.change.known)
-            found = followers._of(self.filter, rows)
-            result = await sent(write(found, self.change.live, **_to_write(self.options)))
-            if _has_met(result):
+            chosen = followers._of(self.filter, rows)
+            result = await sent(write(chosen, self.change.live, **_to_write(self.options)))
+            if _has_matched(result):
                 await self._settle(parents, rows, live)
                 return result
         return None
 
-    async def _many(self) -> Any:
+    async def _update_many(self) -> Any:
         followers, parents = self.followers, self.followers._parents(self.options)
         rows = await followers._choose(self.filter, self.options, one=False)
         live = await parents.check_moves(rows, self.change.known)
         matched = modified = 0
         for some in _chunks(rows):
-            found = followers._of(self.filter, some)
+            chosen = followers._of(self.filter, some)
             write = followers.plain.update_many
-            result = await sent(write(found, self.change.live, **_to_write(self.options)))
+            result = await sent(write(chosen, self.change.live, **_to_write(self.options)))
             matched += result.matched_count
             modified += result.modified_count
         await self._settle(parents, rows, live)
         return _updated(matched, modified) if matched else None
 
     async def _settle(self, parents: Parents, rows: Sequence[Filter], live: set[object]) -> None:
-        """See to the parents of what was changed: those it had, and those it has now."""
+        """Check and renew the parents that the changed documents had, and those they have now."""
         moved = [{**row, **self.change.known} for row in rows]
         await parents.keep_or_take_back(moved, live, are_new=False)
         await parents.renew([*rows, *moved], keep=self.keep)
 
     async def insert(self) -> Any:
-        """Insert, as nothing matches."""
+        """Insert a document, since none matches."""
         followers, parents = self.followers, self.followers._parents(self.options)
         live = await parents.check([self.known])
-        only, options = filters.matching_nothing(self.filter), _to_write(self.options)
+        nothing, options = filters.matching_nothing(self.filter), _to_write(self.options)
         write = getattr(followers.plain, self.change.method)
-        result = await sent(write(only, self.change.new, upsert=True, **options))
+        result = await sent(write(nothing, self.change.new, upsert=True, **options))
         key = getattr(result, "upserted_id", None)
         if key is None:
             key = (result if isinstance(result, Mapping) else self.known).get("_id")
@@ -365,14 +374,14 @@ class _Changing:
 
 async def _rows(collection: Collection, pipeline: Any, options: Document) -> list[Any]:
     cursor: Any = collection.aggregate(pipeline, **options)
-    if inspect.isawaitable(cursor):  # PyMongo's; Motor's asks when it is read
+    if inspect.isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
         cursor = await cursor
     rows: list[Any] = await cursor.to_list(None)
     return rows
 
 
 def _runs(requests: list[Any]) -> list[bulk.Run]:
-    """Return what is done together: inserts that stand together, and each of the others."""
+    """Return the requests in runs: successive inserts together, each of the others alone."""
     runs: list[bulk.Run] = []
     for place, request in enumerate(requests):
         is_insert = isinstance(request, InsertOne)
@@ -387,8 +396,8 @@ def _to_write(options: Document) -> Document:
     return {name: value for name, value in options.items() if name not in _ONLY_TO_CHOOSE}
 
 
-def _has_met(result: Any) -> bool:
-    """Say whether a write of one document met it."""
+def _has_matched(result: Any) -> bool:
+    """Say whether a write of one document matched it."""
     if result is None:
         return False
     if isinstance(result, DeleteResult):

@@ -1,9 +1,11 @@
-"""The parents that written documents name: whether they live, and how their life starts again.
+"""The parents of written documents: whether they live, and the restart of their lifetimes.
 
-Asked for in their own collection, on the primary. A parent that isn't there may have expired, and
-been deleted for it: where orphans are expired it is in the way as well. Otherwise it would depend
-on the sweeper whether a write is refused, and its document would appear under the next parent of
-that key. This module must not know what is written, nor how.
+They are read in their own collection, on the primary. A missing parent may have expired and been
+deleted, so it rejects a write as an expired one does, unless orphans are live. Otherwise a write
+would fail or not depending on the sweeper, and its document would appear under the next parent with
+that key.
+
+This module must not know what is written, nor how.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
-    from ttl_odm.follows.beanie.following import Following
+    from ttl_odm.follows.beanie.follower import Following
 
     Key = tuple[Any, ...]
 
@@ -43,22 +45,24 @@ class Parents:
     session: Session = None
 
     async def check(self, documents: Iterable[Filter]) -> set[object]:
-        """Raise `ExpiredError` where a document would have an expired parent, or a missing one.
+        """Return the live parents that documents would have.
 
-        Returns those that live.
+        Raises:
+            ExpiredError: One of them has expired, or is missing while orphans are expired.
         """
         keys = self._keys(documents)
         lives = await self._lives(keys)
-        is_open = self.following.declared.orphan == "live"
+        orphans_live = self.following.declared.orphan == "live"
         for name, key in keys.items():
-            if not lives.get(name, is_open):
-                raise self._error(key, is_there=name in lives)
+            if not lives.get(name, orphans_live):
+                raise self._error(key, exists=name in lives)
         return {name for name, is_live in lives.items() if is_live}
 
     async def check_moves(self, rows: Sequence[Filter], known: Document) -> set[object]:
-        """Raise it where a change would move documents, which live, to an expired parent.
+        """Return the live parents that a change gives to documents, none if it moves no document.
 
-        Returns the parents that they get and that live; none where no document is moved.
+        Raises:
+            ExpiredError: One of them has expired, or is missing while orphans are expired.
         """
         if not mentions_links(known, self.following.links.own):
             return set()
@@ -70,17 +74,16 @@ class Parents:
     async def keep_or_take_back(
         self, documents: Sequence[Filter], live: set[object], *, are_new: bool = True
     ) -> None:
-        """See that documents still have the live parents that they were given; or delete them.
+        """Delete written documents whose parent was live before the write and isn't any more.
 
-        But not those that were there before, if they live as orphans.
+        Documents that existed before (not `are_new`) stay if they live as orphans.
 
         Raises:
             ExpiredError: A parent has expired meanwhile.
         """
         if not live or (self.session is not None and self.session.in_transaction):
             return
-        named = {_name(key): key for key in self._keys(documents).values()}
-        expected = {name: key for name, key in named.items() if name in live}
+        expected = {name: key for name, key in self._keys(documents).items() if name in live}
         lives = await self._lives(expected)
         may_be_orphans = not are_new and self.following.declared.orphan == "live"
         lost = {name for name in expected if not lives.get(name, may_be_orphans)}
@@ -101,7 +104,7 @@ class Parents:
         raise self._error(expected[min(lost, key=repr)])
 
     async def renew(self, documents: Iterable[Filter], *, keep: bool) -> None:
-        """Restart the lives of parents, or of the last in the row of theirs, if that is wanted."""
+        """Restart the lifetime of parents, or of their roots, if the class declares ``renews``."""
         following, declared = self.following, self.following.declared
         if keep or not declared.renews:
             return
@@ -123,44 +126,44 @@ class Parents:
             return
         now = await root.now_to_stamp({})
         for start in range(0, len(keys), _CHUNK):
-            wanted = having(following.links.theirs, keys[start : start + _CHUNK])
-            live = root.filter_to_write({**wanted, **condition})
+            parents = having(following.links.theirs, keys[start : start + _CHUNK])
+            live = root.filter_to_write({**parents, **condition})
             touch = stamping.update({"$set": {}}, keep=False, now=now)
             await plain.update_many(live, touch, session=self.session)
 
     async def _keys_above(
         self, following: Following, keys: list[Key], above: Following
     ) -> list[Key]:
-        """Return the keys of the parents of parents."""
-        found = having(following.links.theirs, keys)
+        """Return the keys of the parents that parents have in turn."""
+        parents = having(following.links.theirs, keys)
         tops = {path.partition(".")[0]: 1 for path in above.links.own}
-        rows = self._collection(following.links.collection).find(found, tops, session=self.session)
-        parents = Parents(self.handle, above, self.session)
-        return list(parents._keys(await rows.to_list(None)).values())
+        collection = self._collection(following.links.collection)
+        rows = await collection.find(parents, tops, session=self.session).to_list(None)
+        return list(Parents(self.handle, above, self.session)._keys(rows).values())
 
     async def _lives(self, keys: dict[object, Key]) -> dict[object, bool]:
-        """Say of those parents that are there whether one of that key lives."""
+        """Say of each existing parent whether a document with its key lives."""
         lives: dict[object, bool] = {}
         links, above = self.following.links, self.following.above
-        made = None if above is None else judged(above)
-        live = None if made is not None else filters.live(self.following.root.policy)
-        condition: Any = made.condition if made is not None else live
-        shown: Document = {
+        judgement = None if above is None else judged(above)
+        live = None if judgement is not None else filters.live(self.following.root.policy)
+        condition: Any = judgement.condition if judgement is not None else live
+        fields: Document = {
             "_id": 0,
             "key": [expression(path) for path in links.theirs],
             "lives": {"$literal": True} if condition is None else condition,
         }
-        every = list(keys.values())
-        for start in range(0, len(every), _CHUNK):
+        distinct = list(keys.values())
+        for start in range(0, len(distinct), _CHUNK):
             pipeline = [
-                {"$match": having(links.theirs, every[start : start + _CHUNK])},
-                *(made.stages if made is not None else ()),
-                {"$project": shown},
+                {"$match": having(links.theirs, distinct[start : start + _CHUNK])},
+                *(judgement.stages if judgement is not None else ()),
+                {"$project": fields},
             ]
             cursor: Any = self._collection(links.collection).aggregate(
                 pipeline, session=self.session
             )
-            if inspect.isawaitable(cursor):
+            if inspect.isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
                 cursor = await cursor
             for row in await cursor.to_list(None):
                 name = _name(tuple(row["key"]))
@@ -168,12 +171,13 @@ class Parents:
         return lives
 
     def _keys(self, documents: Iterable[Filter]) -> dict[object, Key]:
+        """Return the keys of the parents of documents, by their `_name`."""
         paths = self.following.links.own
         keys = (keys_in(document, paths) for document in documents)
         return {_name(key): key for key in keys if key is not None}
 
     def _collection(self, name: str) -> Collection:
-        """Return a collection beside this one, ungated."""
+        """Return another collection of the database, ungated."""
         own = self.handle.plain
         collection: Collection = own.database.client[self.handle.database].get_collection(
             name,
@@ -182,8 +186,8 @@ class Parents:
         )
         return collection
 
-    def _error(self, key: Key, *, is_there: bool = True) -> ExpiredError:
-        why = "which has expired" if is_there else "which doesn't exist, or was deleted"
+    def _error(self, key: Key, *, exists: bool = True) -> ExpiredError:
+        why = "which has expired" if exists else "which doesn't exist, or was deleted"
         name = key[0] if len(key) == 1 else key
         model, parent = self.following.model.__name__, self.following.links.collection
         return ExpiredError(
@@ -194,7 +198,7 @@ class Parents:
 
 
 def _name(key: Key) -> object:
-    """Return what stands for a key in a dict: itself, or its bytes where it has no hash."""
+    """Return a hashable form of a key: the key itself, or its BSON."""
     try:
         hash(key)
     except TypeError:

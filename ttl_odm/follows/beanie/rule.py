@@ -1,4 +1,4 @@
-"""`FollowsRule` and `Followers`: all that the base asks of this package."""
+"""`FollowsRule` and `Followers`: everything that the base asks of this package."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from ttl_odm.beanie.policy.rules import Removed
 from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError, TTLError
-from ttl_odm.follows.beanie import checks, documents, sharing
-from ttl_odm.follows.beanie.displacement import remove_followers
+from ttl_odm.follows.beanie import documents
 from ttl_odm.follows.beanie.find import FollowedLifetime, follow
-from ttl_odm.follows.beanie.following import Following
-from ttl_odm.follows.beanie.index import link_index
+from ttl_odm.follows.beanie.follower import (
+    Following,
+    check_orphans,
+    check_orphans_of,
+    check_same_kind,
+)
+from ttl_odm.follows.beanie.index import check_followers, link_index
 from ttl_odm.follows.beanie.methods import FollowersMethods
 from ttl_odm.follows.beanie.orphans import has_orphans, purge_orphans
-from ttl_odm.follows.beanie.removal import FollowersRemoval
+from ttl_odm.follows.beanie.removal import FollowersRemoval, remove_displaced
 from ttl_odm.follows.beanie.stages import judged
 from ttl_odm.follows.sweep import ORPHANS, due_followers
 
@@ -37,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class FollowsRule(Following):
-    """A collection whose documents live while their parents do, as the base asks."""
+    """The rule of a collection whose documents live while their parents do."""
 
     def judged(self, reader: str) -> Own:
-        """By a look at the parent, which is in the same database."""
+        """Return the stages that look the parent up, which is in the same database."""
         if self.enforced_by_others:
             return None
         if reader != self.database:
@@ -53,21 +57,21 @@ class FollowsRule(Following):
     def check_shared(self, model: type, declared: Policy | None) -> None:
         """Reject documents with a lifetime, and those that would be orphans."""
         if declared is None:
-            sharing.check_plain(self, model)
+            check_orphans_of(self, model)
         else:
-            sharing.check_kind((self.model, self.declared), (model, declared), self.collection)
+            check_same_kind((self.model, self.declared), (model, declared), self.collection)
 
     def check(self) -> None:
         """Check that it leads to a parent, and that no other class would have orphans."""
         _ = self.links
-        sharing.check_following(self)
+        check_orphans(self)
 
     def index(self) -> Index:
-        """The index of the link."""
+        """Return the index of the link."""
         return link_index(self.links.own)
 
     def rejected(self, what: Rejected, where: str) -> TTLError:
-        """The error, with what can be done instead."""
+        """Return the error, with the fix."""
         if what == "lifetime":
             return TTLConfigurationError(
                 f"{where} documents have no lifetime of their own: {self.declared!r}. Change the "
@@ -91,11 +95,11 @@ class FollowsRule(Following):
         )
 
     def methods(self, handle: Handle) -> FollowersMethods:
-        """Return those that choose documents by a pipeline, and then write them."""
+        """Return the methods that choose documents by a pipeline before they write them."""
         return FollowersMethods(handle, self)
 
     def finds(self, handle: Handle, cursor: AsyncCursor[Document]) -> FollowedLifetime:
-        """Have the cursor send a pipeline."""
+        """Make the cursor send a pipeline."""
         follow(cursor, handle, self)
         return FollowedLifetime(handle, self)
 
@@ -106,15 +110,15 @@ class FollowsRule(Following):
         collation: Document | None,
         session: Session,
     ) -> int:
-        """Delete what matches and whose parents have expired, after what follows it."""
-        return await remove_followers(collection, self, filter, collation, session)
+        """Delete documents whose parents have expired, after their followers."""
+        return await remove_displaced(collection, self, filter, collation, session)
 
     def end_in_memory(self, document: beanie.Document, end: EndOf) -> datetime | None:
-        """The end of the parent, where a fetched link has it."""
+        """Return when the parent in a fetched link expires."""
         return documents.end_in_memory(document, self.declared, end)
 
     async def end_of(self, document: beanie.Document, session: Session) -> datetime | None:
-        """The end of the parent at the end of the row."""
+        """Return when the document at the root expires."""
         return await documents.end_of(document, self, session)
 
     async def is_gone(
@@ -125,29 +129,29 @@ class FollowsRule(Following):
         *,
         inserts: bool = False,
     ) -> bool:
-        """Whether its parent has expired, or isn't there."""
+        """Say whether its parent has expired, or is missing."""
         return await documents.is_gone(document, self, session, copy, inserts=inserts)
 
 
 class Followers:
-    """The documents that follow those of a policy, as the base asks; see `Dependents`."""
+    """The documents that follow documents of a policy; see `Dependents`."""
 
     part = ORPHANS
 
     async def remove(
         self, place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None
     ) -> Removed:
-        """Remove them, the deepest first; where that isn't all, what they follow stays expired."""
+        """Remove followers, the deepest first; if some are left, their parents stay expired."""
         removal = FollowersRemoval(place, limit)
         await removal.of_expired(policy, rows)
         return Removed(removal.removed, removal.is_done)
 
     async def is_due(self, place: RawCollection) -> bool:
-        """Whether there are orphans."""
+        """Say whether followers have orphans."""
         return await has_orphans(place)
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Name the documents that follow."""
+        """Return the fact about followers that go along."""
         return due_followers(rows)
 
     async def purge(self, place: RawCollection, request: BatchRequest) -> BatchResult:
@@ -155,5 +159,5 @@ class Followers:
         return await purge_orphans(place, request)
 
     async def check(self, checked: Checked) -> list[Finding]:
-        """See that they are found by an index."""
-        return await checks.followers(checked)
+        """Check that followers are found by an index."""
+        return await check_followers(checked)

@@ -1,10 +1,10 @@
-"""Documents that live while their parents do: what the server is asked, instead of a predicate.
+"""The pipeline stages that take the place of a predicate: they judge documents by their parents.
 
-A filter can't look into another collection, a pipeline can. So what stands in the place of a
-predicate are stages: a ``$lookup`` of the parent, and a ``$match`` for having found a live one. By
-`FOLLOWED` a document carries what says when its parent expires, until it is shown.
+A filter can't look into another collection, but a pipeline can: by a ``$lookup`` of the parent, and
+a ``$match`` for a live one. In the field `FOLLOWED` each document carries the fields of its parents
+that say when they expire, until it is shown.
 
-Pure functions. This module must not know drivers, nor who asks.
+Pure functions. This module must not know drivers, nor its callers.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
     from ttl_odm.core.policy import Policy
-    from ttl_odm.follows.beanie.following import Following
+    from ttl_odm.follows.beanie.follower import Following
 
 FOLLOWED: Final = "__ttl_followed"
-"""The parents of a document, of each what says when it expires."""
+"""The parents of a document; each has the fields that say when it expires."""
 _LIVES: Final = "__ttl_lives"
-"""In such a parent: whether it lives, where that has not been asked already."""
+"""In such a parent: whether it lives. Set only if orphans are live."""
 _TRUE: Final[Document] = {"$literal": True}
 _NO_MATCH: Final = frozenset({"$near", "$nearSphere", "$where"})
 _NO_PROJECTION: Final = frozenset({"$elemMatch", "$slice"})
 
-
 HIDE: Final[Document] = {"$unset": FOLLOWED}
+"""The stage that removes `FOLLOWED`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByParents(Judged):
-    """How the documents of a collection are judged, each of which then has `FOLLOWED`.
+    """How the documents of a collection are judged; each of them gets `FOLLOWED`.
 
-    `gives` are the stages that leave, of a document, what says when it expires.
+    `gives` are the stages that reduce a document to the fields that say when it expires.
     """
 
     gives: Pipeline
@@ -55,18 +55,18 @@ class ByParents(Judged):
 def judged(following: Following) -> ByParents:
     """Return how documents that follow others are judged at this moment.
 
-    The same object while nothing has changed, for each read asks: it must not be changed.
+    Each read asks, so the object is cached while nothing changes. Callers must not change it.
     """
-    basis, kept = _basis(following), following.kept
-    if kept is None or kept[0] != basis:  # the same objects are equal at once
-        parent = basis if isinstance(basis, ByParents) else _by(*basis)
-        kept = following.kept = basis, _made(following, parent)
-    made: ByParents = kept[1]
-    return made
+    basis, cached = _basis(following), following.cached
+    if cached is None or cached[0] != basis:  # comparing identical objects is fast
+        parent = basis if isinstance(basis, ByParents) else _by_policy(*basis)
+        cached = following.cached = basis, _by_parents(following, parent)
+    result: ByParents = cached[1]
+    return result
 
 
 def _basis(following: Following) -> ByParents | tuple[Policy, Document | None]:
-    """Return by what a parent is judged: as what it follows is, or its policy and predicate."""
+    """Return how the parent is judged: by its own parents, or its policy and predicate."""
     above = following.above
     if above is not None:
         return judged(above)
@@ -74,57 +74,62 @@ def _basis(following: Following) -> ByParents | tuple[Policy, Document | None]:
     return policy, filters.live(policy)
 
 
-def _made(following: Following, parent: ByParents) -> ByParents:
+def _by_parents(following: Following, parent: ByParents) -> ByParents:
+    orphans_live = following.declared.orphan == "live"
+    # The condition of a parent with its own lifetime is evaluated outside of the lookup. Inside,
+    # the server would parse it anew for each document.
+    is_judged_outside = not orphans_live and not parent.stages
+    if is_judged_outside:
+        inner = parent.gives
+    elif orphans_live:
+        inner = [*parent.stages, {"$set": {_LIVES: parent.condition}}, *_with_lives(parent.gives)]
+    else:
+        inner = [*parent.live, *parent.gives]
+    lives: Document = {"$ne": [f"${FOLLOWED}", []]}
+    live_parents: Any = f"${FOLLOWED}"
+    if is_judged_outside and parent.condition is not _TRUE:
+        parent_lives = of_variable("$$parent", parent.condition)
+        parents = {"input": live_parents, "as": "parent"}
+        lives = {"$anyElementTrue": [{"$map": {**parents, "in": parent_lives}}]}
+        live_parents = {"$filter": {**parents, "cond": parent_lives}}
+    elif orphans_live:
+        any_lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
+        lives = {"$or": [{"$not": [lives]}, any_lives]}
+    first = {"$ifNull": [{"$first": live_parents}, {}]}
+    return ByParents([_lookup(following, inner)], lives, HIDE, [{"$replaceWith": first}])
+
+
+def _lookup(following: Following, inner: Pipeline, *, skips_null_id: bool = False) -> Document:
+    """Return the stage that looks up the parents, and runs further stages on them."""
     links = following.links
-    is_open = following.declared.orphan == "live"
     (own, theirs), *others = links.pairs
-    inner: Pipeline = []
+    same_key: Pipeline = []
     let: Document = {}
-    if theirs != "_id":  # null identifies nothing
-        inner.append({"$match": {theirs: {"$ne": None}}})
+    if theirs != "_id" or skips_null_id:  # null identifies nothing
+        same_key.append({"$match": {theirs: {"$ne": None}}})
     for number, (mine, its) in enumerate(others):
         let[f"key{number}"] = expression(mine)
         both = [expression(its), f"$$key{number}"]
-        inner.append({"$match": {"$expr": {"$eq": both}, its: {"$ne": None}}})
-    # Of a parent with a lifetime of its own the server judges what it has found, not each parent
-    # in a pipeline of its own: that it would parse anew, with the predicate, for each document.
-    is_judged_here = not is_open and not parent.stages
-    if is_judged_here:
-        inner += parent.gives
-    elif is_open:
-        inner += [*parent.stages, {"$set": {_LIVES: parent.condition}}, *_with_lives(parent.gives)]
-    else:
-        inner += [*parent.live, *parent.gives]
+        same_key.append({"$match": {"$expr": {"$eq": both}, its: {"$ne": None}}})
     lookup: Document = {
         "from": links.collection,
         "localField": own,
         "foreignField": theirs,
         **({"let": let} if let else {}),
-        "pipeline": inner,
+        "pipeline": [*same_key, *inner],
         "as": FOLLOWED,
     }
-    found: Document = {"$ne": [f"${FOLLOWED}", []]}
-    living: Any = f"${FOLLOWED}"
-    if is_judged_here and parent.condition is not _TRUE:
-        lives = of_variable("$$parent", parent.condition)
-        each = {"input": living, "as": "parent"}
-        found = {"$anyElementTrue": [{"$map": {**each, "in": lives}}]}
-        living = {"$filter": {**each, "cond": lives}}
-    elif is_open:
-        any_lives = {"$anyElementTrue": [f"${FOLLOWED}.{_LIVES}"]}
-        found = {"$or": [{"$not": [found]}, any_lives]}
-    first = {"$ifNull": [{"$first": living}, {}]}
-    return ByParents([{"$lookup": lookup}], found, HIDE, [{"$replaceWith": first}])
+    return {"$lookup": lookup}
 
 
-def _by(policy: Policy, predicate: Document | None) -> ByParents:
+def _by_policy(policy: Policy, predicate: Document | None) -> ByParents:
     fields: Document = dict.fromkeys(deciding_fields(policy), 1)
     gives = [{"$project": {"_id": 0, **fields}}]
     return ByParents([], predicate or _TRUE, HIDE, gives)
 
 
 def _with_lives(gives: Pipeline) -> Pipeline:
-    """Return the stages that give what says when a document expires, with whether it lives."""
+    """Return the stages `gives`, changed to keep the field that says whether a parent lives."""
     (stage,) = gives
     if "$project" in stage:
         return [{"$project": {**stage["$project"], _LIVES: 1}}]
@@ -132,53 +137,39 @@ def _with_lives(gives: Pipeline) -> Pipeline:
     return [{"$replaceWith": merged}]
 
 
-def parents_of(following: Following) -> Pipeline:
-    """Return the stages that leave documents without a parent, live or not."""
-    (own, theirs), *others = following.links.pairs
-    let = {f"key{number}": expression(mine) for number, (mine, _) in enumerate(others)}
-    same = [
-        {"$match": {"$expr": {"$eq": [expression(its), f"$$key{number}"]}, its: {"$ne": None}}}
-        for number, (_, its) in enumerate(others)
-    ]
-    inner = [{"$match": {theirs: {"$ne": None}}}, *same, {"$limit": 1}, {"$project": {"_id": 1}}]
-    lookup: Document = {
-        "from": following.links.collection,
-        "localField": own,
-        "foreignField": theirs,
-        **({"let": let} if let else {}),
-        "pipeline": inner,
-        "as": FOLLOWED,
-    }
-    return [{"$lookup": lookup}, {"$match": {FOLLOWED: []}}]
+def orphans_of(following: Following) -> Pipeline:
+    """Return the stages that leave only documents without a parent, live or expired."""
+    inner: Pipeline = [{"$limit": 1}, {"$project": {"_id": 1}}]
+    return [_lookup(following, inner, skips_null_id=True), {"$match": {FOLLOWED: []}}]
 
 
 def is_over(document: object, policy: Policy, now: datetime) -> bool:
     """Say whether all parents that a document carries have expired by now."""
     parents = document.get(FOLLOWED) if isinstance(document, Mapping) else None
     if not isinstance(parents, list) or not parents:
-        return False  # nobody can tell, or it lives without one
+        return False  # it isn't known, or the document lives without a parent
     ends = [end_of(parent, policy) for parent in parents]
     return all(end is not None and end <= now for end in ends)
 
 
-# Pipelines in the place of finds
+# Pipelines in place of finds
 
 
 def find_pipeline(  # noqa: PLR0913 (the clauses of a find)
-    made: Judged,
-    asked: Filter,
+    judgement: Judged,
+    condition: Filter,
     *,
     sort: Filter | None = None,
     skip: int = 0,
     limit: int = 0,
     projection: Filter | None = None,
 ) -> Pipeline:
-    """Return the pipeline that finds what a find would, of live documents, each with `FOLLOWED`."""
-    _check_filter(asked)
+    """Return the pipeline of a find: it returns live documents only, each with `FOLLOWED`."""
+    _check_filter(condition)
     order: Pipeline = [{"$sort": dict(sort)}] if sort else []
-    stages, _ = live_stages([{"$match": dict(asked)}] if asked else [], made)
-    if not filters.has_expr(asked):  # the index that finds them may sort them, too
-        first, stages = (stages[:1], stages[1:]) if asked else ([], stages)
+    stages, _ = live_stages([{"$match": dict(condition)}] if condition else [], judgement)
+    if not filters.has_expr(condition):  # the index that finds documents may sort them, too
+        first, stages = (stages[:1], stages[1:]) if condition else ([], stages)
         stages = [*first, *order, *stages]
     else:
         stages = [*stages, *order]
@@ -187,14 +178,14 @@ def find_pipeline(  # noqa: PLR0913 (the clauses of a find)
     if limit:
         stages.append({"$limit": limit})
     if projection:
-        stages.append({"$project": shown_with(projection)})
+        stages.append({"$project": _with_parents(projection)})
     return stages
 
 
-def shown_with(projection: Filter) -> Document:
-    """Return a projection that shows `FOLLOWED` besides."""
-    made = {str(name): value for name, value in projection.items()}
-    for name, value in made.items():
+def _with_parents(projection: Filter) -> Document:
+    """Return a projection that keeps `FOLLOWED`."""
+    fields = {str(name): value for name, value in projection.items()}
+    for name, value in fields.items():
         operators = value.keys() & _NO_PROJECTION if isinstance(value, Mapping) else ()
         if operators or name.endswith(".$"):
             raise TTLError(
@@ -202,39 +193,39 @@ def shown_with(projection: Filter) -> Document:
                 "support, and documents that follow others are read by pipelines: write $filter "
                 "or $slice in aggregate()."
             )
-    if filters.is_inclusive(made) or (set(made) == {"_id"} and made["_id"]):
-        made[FOLLOWED] = 1
-    return made
+    if filters.is_inclusive(fields) or (set(fields) == {"_id"} and fields["_id"]):
+        fields[FOLLOWED] = 1
+    return fields
 
 
-def _check_filter(asked: Filter) -> None:
-    for name, value in asked.items():
+def _check_filter(condition: Filter) -> None:
+    """Reject operators that ``$match`` doesn't support; TTLError."""
+    for name, value in condition.items():
         if str(name) in ("$and", "$or", "$nor") and isinstance(value, list):
             for branch in value:
                 if isinstance(branch, Mapping):
                     _check_filter(branch)
             continue
         inside = value.keys() if isinstance(value, Mapping) else set()
-        if found := _NO_MATCH & {str(name), *map(str, inside)}:
-            operator = min(found)
+        if operators := _NO_MATCH & {str(name), *map(str, inside)}:
             raise TTLError(
-                f"The filter has {operator}, which pipelines don't support, and documents that "
-                "follow others are read by pipelines: write $geoNear in aggregate() for "
+                f"The filter has {min(operators)}, which pipelines don't support, and documents "
+                "that follow others are read by pipelines: write $geoNear in aggregate() for "
                 "locations, $expr for $where."
             )
 
 
-# What a document says of its parent
+# The keys of parents in documents
 
 
 def keys_in(document: Filter, paths: Iterable[str]) -> tuple[Any, ...] | None:
-    """Return a parent's key as a document to be stored has it; None where a part is missing."""
+    """Return the key of a document's parent; None if a part of it is missing."""
     values = keys_with_nulls(document, paths)
     return None if any(value is None for value in values) else values
 
 
 def keys_with_nulls(document: Filter, paths: Iterable[str]) -> tuple[Any, ...]:
-    """Return the same, with None for each part that is missing."""
+    """Return the key of a document's parent, with None for each part that is missing."""
     return tuple(_at(document, path) for path in paths)
 
 
@@ -253,9 +244,9 @@ def _at(document: Filter, path: str) -> Any:
 
 
 def mentions_links(names: Iterable[object], paths: Iterable[str]) -> bool:
-    """Say whether any of these fields is one that leads to the parent."""
-    listed = [str(name) for name in names]
-    return any(filters.mentions(listed, path) for path in paths)
+    """Say whether one of these fields leads to the parent."""
+    fields = [str(name) for name in names]
+    return any(filters.mentions(fields, path) for path in paths)
 
 
 def having(paths: Sequence[str], keys: Sequence[Sequence[Any]]) -> Document:

@@ -1,8 +1,11 @@
-"""Collections whose documents follow those of another: what `ttl_odm.follows` means here.
+"""Collections whose documents follow others: the rule, the way to the parent, and what can't be.
 
-A `Following` stands in the `Registry` of a client, in the place of a `Binding`: the documents have
-no stamp, no default and no sweep by themselves. The parent's class may be declared later, so what
-leads to it is looked up when it is needed first.
+A `Following` takes the place of a `Binding` in the `Registry` of a client: the documents have no
+stamp, no default and no sweep of their own. The parent's class may be declared later, so the links
+to it are looked up when they are first needed.
+
+Several classes may share a collection: by `UnionDoc`, `is_root` or the same `Settings.name`. As the
+documents live by their parents only, those of a class that knows no parent would be orphans.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -11,15 +14,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
+from beanie import Document
+from beanie.exceptions import CollectionWasNotInitialized
+
 from ttl_odm.beanie.gate.collection_rules import CollectionRule
+from ttl_odm.beanie.policy.bindings import (
+    collection_of,
+    declaration,
+    is_same_class,
+    registry_of,
+    subclasses_of,
+)
 from ttl_odm.beanie.policy.rules import Links, all_rules_below, rules_below
 from ttl_odm.combinations import combination
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    import beanie
-
     from ttl_odm.beanie.drivers import Collection
     from ttl_odm.beanie.policy.bindings import Registry
     from ttl_odm.beanie.policy.entries import Backend
@@ -27,17 +38,28 @@ if TYPE_CHECKING:
 
 _MANY: Final = (list, set, tuple, frozenset)
 
+_NOTHING: Final = object()
+
+_OPTIONS: Final = {
+    "__ttl_archive__": "ttl_archive",
+    "__ttl_on_purged__": "ttl_on_purged",
+    "__ttl_partition__": "ttl_partition",
+    "__ttl_purge__": "ttl_purge",
+    "__ttl_sweep__": "ttl_sweep",
+}
+"""Options without an effect on followers: the attribute of a class, and of its ``Settings``."""
+
 
 class Following(CollectionRule):
-    """A collection whose documents live while their parents do.
+    """The rule of a collection whose documents live while their parents do.
 
-    `kept` is what was made of it last, for those who make the same each time that it is read, and
-    what that was made from: they say what the two are.
+    `cached` is a cache with one entry, (input, result), for callers that compute the same at each
+    read. They choose both.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 (what it is, and where it stands)
+    def __init__(  # noqa: PLR0913, PLR0917 (a `Rule` and its declaration)
         self,
-        model: type[beanie.Document],
+        model: type[Document],
         declared: Follows,
         backend: Backend,
         registry: Registry,
@@ -46,18 +68,18 @@ class Following(CollectionRule):
     ) -> None:
         """Remember the declaration; the parent may be declared later."""
         super().__init__(model, backend, registry, database, collection)
-        self.kept: tuple[object, Any] | None = None
+        self.cached: tuple[object, Any] | None = None
         self._declared = declared
         self._links: Links | None = None
         self._others: list[Any] = []
 
     @property
     def declared(self) -> Follows:
-        """What its class declares."""
+        """The declaration of its class."""
         return self._declared
 
     def share(self, model: Any) -> None:
-        """Have another class on the collection, that declares the same."""
+        """Add a class with the same declaration that shares the collection."""
         if model not in self._others:
             self._others.append(model)
             self._links = None
@@ -69,10 +91,10 @@ class Following(CollectionRule):
 
     @property
     def links(self) -> Links:
-        """What leads to the parent.
+        """The parent, and the paths that lead to it.
 
         Raises:
-            TTLConfigurationError: It leads nowhere, or to a class that can't be followed.
+            TTLConfigurationError: They lead nowhere, or to a class that can't be followed.
         """
         if self._links is None:
             links = self._find_links(self.model)
@@ -90,7 +112,7 @@ class Following(CollectionRule):
 
     @property
     def above(self) -> Following | None:
-        """What the parent follows itself, None where it has a lifetime of its own."""
+        """The rule of the parent; None if it has its own lifetime."""
         parent = self.parent
         return parent if isinstance(parent, Following) else None
 
@@ -116,6 +138,7 @@ class Following(CollectionRule):
         return Links(parent, self._collection_of(parent), ((self._own(model, name), "_id"),))
 
     def _own(self, model: Any, name: str) -> str:
+        """The path of a field that leads to the parent: of a link, its id."""
         check_field(model, name, f"{model.__name__}.__ttl__ = {self.declared!r}")
         path = _stored(model, name)
         info = model.model_fields.get(name)
@@ -131,7 +154,7 @@ class Following(CollectionRule):
 
     def _check_parent(self, links: Links) -> None:
         name = links.parent.__name__
-        binding = self.registry.find(*self._last_of_row(links))
+        binding = self.registry.find(*self._place_of_root(links))
         if binding is None:
             raise self._refusal(
                 f"{name} has no lifetime in the same database; declare __ttl__ on it, and pass it "
@@ -154,24 +177,24 @@ class Following(CollectionRule):
                 "write renews; leave renews out"
             )
 
-    def _last_of_row(self, links: Links) -> tuple[str, str]:
-        """Return where the parents' row ends: at a collection that follows nothing."""
-        row: list[Following] = [self]
-        at = (self.database, links.collection)
-        while isinstance(above := self.registry.entry(*at), Following):
-            if above in row:
-                names = [one.model.__name__ for one in [*row[row.index(above) :], above]]
+    def _place_of_root(self, links: Links) -> tuple[str, str]:
+        """Return the database and collection at the end of the parents, which follows nothing."""
+        chain: list[Following] = [self]
+        place = (self.database, links.collection)
+        while isinstance(above := self.registry.entry(*place), Following):
+            if above in chain:
+                names = [rule.model.__name__ for rule in [*chain[chain.index(above) :], above]]
                 raise self._refusal(
                     "documents can't follow themselves, or each other in a cycle "
                     f"({' -> '.join(names)}); declare a lifetime on {names[0]}, as in __ttl__ = "
                     "3600: links between documents don't keep them from being swept"
                 )
-            row.append(above)
-            at = (self.database, above._find_links(above.model).collection)
-        return at
+            chain.append(above)
+            place = (self.database, above._find_links(above.model).collection)
+        return place
 
     def _refused_with(self, capability: str, owner: str, **names: str) -> TTLConfigurationError:
-        """The error for a parent with a capability that followers can't be combined with."""
+        """Return the error for a parent with a capability that parents can't have."""
         line = combination("beanie", "followed", capability)
         reason = line.reason_for(model=owner, **names)
         return self._refusal(f"{reason}; {line.instead_for(model=owner)}")
@@ -181,17 +204,21 @@ class Following(CollectionRule):
 
 
 def followers_of(collection: Collection) -> list[Following]:
-    """Return what follows the documents of a collection directly."""
+    """Return the rules of the collections that follow a collection directly."""
     return [rule for rule in rules_below(collection) if isinstance(rule, Following)]
 
 
 def all_followers(collection: Collection) -> list[Following]:
-    """Return what follows the documents of a collection, at whatever depth."""
+    """Return the rules of all collections that follow one, directly or not, parents first."""
     return [rule for rule in all_rules_below(collection) if isinstance(rule, Following)]
 
 
 def check_field(model: Any, name: str, where: str) -> None:
-    """Refuse a field that a class doesn't have, or that holds several values."""
+    """Reject a field that a class doesn't have, or that holds several values.
+
+    Raises:
+        TTLConfigurationError: It is one of these.
+    """
     info = model.model_fields.get(name)
     if info is None:
         if "." in name or name in {_stored(model, known) for known in model.model_fields}:
@@ -226,3 +253,98 @@ def _stored(model: Any, name: str) -> str:
     """Return the path at which a field is stored."""
     info = model.model_fields.get(name)
     return name if info is None else str(info.alias or name)
+
+
+def check_options(model: Any) -> None:
+    """Reject options without an effect: followers are deleted with their parents.
+
+    Called when a class is declared and when its documents are removed, since an archive may be
+    declared in between.
+
+    Raises:
+        TTLConfigurationError: One of these options is declared.
+    """
+    for name, setting in _OPTIONS.items():
+        settings = (getattr(base.__dict__.get("Settings"), setting, None) for base in model.__mro__)
+        value = getattr(model, name, None) or next(filter(None, settings), None)
+        if value is not None:
+            line = combination("beanie", "follows", "archive")  # the same text for all of them
+            fix = line.instead_for(name=name, model=model.__name__)
+            raise TTLConfigurationError(
+                f"{model.__name__}.{name} = {value!r}: {line.reason}; {fix}."
+            )
+
+
+# Classes that share a collection
+
+
+def check_same_kind(
+    first: tuple[type, object], second: tuple[type, object], collection: str
+) -> None:
+    """Reject a collection that has both documents with a lifetime and followers.
+
+    Args:
+        first: A class and its declaration.
+        second: Another class and its declaration.
+        collection: The name of the collection.
+
+    Raises:
+        TTLConfigurationError: The second class isn't just the first one, declared again.
+    """
+    if not is_same_class(first[0], second[0]):
+        raise TTLConfigurationError(
+            f"{first[0].__name__} and {second[0].__name__} share the collection {collection!r}, so "
+            "all of its documents must have a lifetime, or follow one parent, but they declare "
+            f"{first[1]!r} and {second[1]!r}."
+        )
+
+
+def check_orphans_of(following: Following, model: type) -> None:
+    """Reject a class without a policy whose documents would be orphans in a collection.
+
+    Raises:
+        TTLConfigurationError: They would be hidden and deleted.
+    """
+    if _hides_orphans(following):
+        _reject_orphans(following, model)
+
+
+def check_orphans(following: Following) -> None:
+    """Reject all classes without a policy whose documents would be orphans in a collection.
+
+    Raises:
+        TTLConfigurationError: There is such a class.
+    """
+    if not _hides_orphans(following):
+        return
+    for model in subclasses_of(Document):
+        if declaration(model, default=_NOTHING) is _NOTHING and _is_in(model, following):
+            _reject_orphans(following, model)
+
+
+def _hides_orphans(following: Following) -> bool:
+    return following.declared.orphan == "expired" and not following.enforced_by_others
+
+
+def _is_in(model: Any, following: Following) -> bool:
+    try:
+        collection = collection_of(model)
+        database = collection.database
+    except (CollectionWasNotInitialized, AttributeError):  # not passed to init_beanie() yet
+        return False
+    place = database.name, collection.name
+    is_same_client = registry_of(database.client) is following.registry
+    return is_same_client and place == (following.database, following.collection)
+
+
+def _reject_orphans(following: Following, model: type) -> None:
+    follower = following.model
+    if is_same_class(follower, model):  # of a notebook's cell that ran again
+        return
+    raise TTLConfigurationError(
+        f"{model.__name__} declares no __ttl__, but shares the collection "
+        f"{following.collection!r} with {follower.__name__}, whose documents expire if they have "
+        f"no parent ({following.declared!r}): documents of {model.__name__} would be hidden at "
+        f"once, and deleted by the next sweep. Declare __ttl__ = Follows(...) on {model.__name__}, "
+        "too, or give it a collection of its own."
+    )
