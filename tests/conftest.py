@@ -335,8 +335,8 @@ def noon(ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     now = datetime.now(timezone.utc)
     ttl_clock.advance(now.replace(hour=12, minute=0, second=0, microsecond=0) - now)
-    for ways in ("locked_partitions", "whole_partitions"):
-        monkeypatch.setattr(f"ttl_odm.partitions.sqlalchemy.{ways}.HELD", 20.0)
+    for module in ("mysql_work", "postgresql_work"):
+        monkeypatch.setattr(f"ttl_odm.partitions.sqlalchemy.{module}.HELD", 20.0)
 
 
 @pytest.fixture

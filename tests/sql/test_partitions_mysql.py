@@ -47,7 +47,7 @@ from tests.sql.cutting import (
 )
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions, TTLConfigurationError
 from ttl_odm.partitions.facts import PARTITIONS
-from ttl_odm.partitions.sqlalchemy import locked_partitions
+from ttl_odm.partitions.sqlalchemy import mysql_work
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.partitions.sqlalchemy.work import TRIES
 from ttl_odm.sqlalchemy import Archive, enable
@@ -353,7 +353,7 @@ def test_a_row_that_comes_late_is_in_the_next_partition_and_goes_with_it(engine:
 def test_no_partition_is_made_from_a_rest_that_is_large(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locked_partitions, "COPIED", 10)
+    monkeypatch.setattr(mysql_work, "COPIED", 10)
     model = log()
     create(engine, model)
     unmake(engine, "events", *tomorrow_on(engine))
@@ -515,7 +515,7 @@ def test_where_nobody_sees_who_has_the_table_the_wait_is_bounded(
 ) -> None:
     model, left, _ = dropping(engine)
     unseen = "SELECT COUNT(*) FROM performance_schema.nothing_that_is_there"
-    monkeypatch.setattr(locked_partitions.MySQLPartitions, "busy", unseen)
+    monkeypatch.setattr(mysql_work.MySQLPartitions, "busy", unseen)
     monkeypatch.setattr("ttl_odm.partitions.sqlalchemy.work.TRIES", 1)
     with other.connect() as reader:
         reader.execution_options(isolation_level="REPEATABLE READ")

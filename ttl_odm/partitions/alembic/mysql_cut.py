@@ -20,7 +20,7 @@ from ttl_odm.alembic.mysql import COPY, PARTITIONED
 from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions
-from ttl_odm.partitions.sqlalchemy.catalogue import leaves_of
+from ttl_odm.partitions.sqlalchemy.catalogue import read_catalogue
 from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MySQLCut:
         """Whether the table is cut by the column already."""
         schema, table = self._names.values()
         name = (schema, str(table))
-        return bool(leaves_of(self._steps.run.connection, self._partitioning, self._ddl, name))
+        return bool(read_catalogue(self._steps.run.connection, self._partitioning, self._ddl, name))
 
     # --- what is refused -------------------------------------------------------------------------
 

@@ -2,26 +2,16 @@
 
 - `layout`: whether a table can be cut as its model declares it, by which column, and how
   ``create_all()`` makes it.
-- `whereabouts`: all that a sweep asks: where the rows are, and which partitions go whole.
 - `catalogue`: the partitions of a table that is cut by time, and which of them are over.
+- `whereabouts`: everything that a sweep asks: where the rows are, and which partitions go whole;
+  what `ttl-odm check` reports of them.
 - `leaf_tables`: the partitions of a table on PostgreSQL, each of which is swept by itself.
-- `work`: what is to be done next with one of them, and what stands against it.
-- `whole_partitions`: making and dropping them, as PostgreSQL does it.
-- `locked_partitions`: the same for MariaDB and MySQL, which have no transactions of DDL.
-- `checks`: what `ttl-odm check` reports.
+- `work`: the next step with a whole partition, and what prevents it.
+- `postgresql_work`, `mysql_work`: how it is done on PostgreSQL, and on MariaDB and MySQL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ttl_odm.partitions.sqlalchemy.layout import lay_out
 
-from ttl_odm.partitions.sqlalchemy.layout import partitioning_of
-
-if TYPE_CHECKING:
-    from ttl_odm.partitions import Partitions
-    from ttl_odm.sqlalchemy.policy.bindings import Binding, TableLayout
-
-
-def lay_out(binding: Binding, declared: Partitions, where: str) -> TableLayout:
-    """Return how a table is cut."""
-    return partitioning_of(binding, declared, where)
+__all__ = ["lay_out"]

@@ -1,20 +1,21 @@
 """The partitions of a table that is cut by time, as the database has them at this moment.
 
-One query of its catalogue reads their bounds, and its clock (`read_leaves`). By these two and the
-lives that rows may have, a partition is
+One query of the catalogue reads their bounds and the database's clock (`read_leaves`). From these
+and the lifetimes of rows it follows that a partition is
 
-- *over* when its youngest row would have expired by the default, and
-- *dead* when no row of it can be live, whatever its own ttl and whoever renewed it.
+- *over* if its youngest row would have expired by the default, and
+- *dead* if no row in it can be live, whatever its own ttl, and even if it was renewed.
 
-Expired rows of a partition that isn't over wait for it: to delete them one by one, shortly before
-they all go at once, would be the work that partitions are to save. Rows with a ttl of their own do
-not wait; it may be much shorter.
+Expired rows of a partition that isn't over yet wait for it. Deleting them row by row shortly before
+the partition is dropped would waste the work that partitioning saves. Rows with their own ttl don't
+wait, since it may be much shorter.
+
+Here are also the reasons why partitions can't go whole (`reason_against`, `archive_cut`).
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import ge, lt
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ttl_odm.partitions.sqlalchemy.layout import Partitioning
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.purge.archive import Copy
-    from ttl_odm.sweeper import BatchRequest, Hooks
+    from ttl_odm.sweeper import Hooks
 
 _SECOND: Final = 1_000_000
 
@@ -60,10 +61,10 @@ class Leaf:
 
     Attributes:
         name: Its schema and name.
-        lower: Its bounds in microseconds since 1970, None for an open one.
-        upper: The same.
-        hindrance: Why it can't go as a whole, None if it can.
-        rows: How many it has, by the database's statistics; None where nobody knows.
+        lower: Its lower bound in microseconds since 1970; None if it is open.
+        upper: Its upper bound, likewise.
+        hindrance: Why it can't go as a whole, a key of `HINDRANCES`; None if it can.
+        rows: How many rows it has, by the database's statistics; None if unknown.
     """
 
     name: Name
@@ -74,23 +75,23 @@ class Leaf:
 
     @property
     def begins(self) -> int:
-        """Its lower bound; before all others where that is open."""
+        """Its lower bound; if that is open, a number below all others."""
         return -_FAR if self.lower is None else self.lower
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Seconds after its upper bound from which a partition is over, and dead; None for never."""
+    """Seconds after its upper bound at which a partition is over, and dead; None for never."""
 
     over: int | None
     dead: int | None
 
     @classmethod
     def of(cls, connection: Connection, binding: Binding) -> Lives:
-        """By the defaults at this moment."""
+        """The lifetimes by the defaults at this moment."""
         defaults, limit = list(binding.source.defaults(connection)), binding.max_lifetime
         finite = finite_defaults(defaults)
-        is_on = None not in defaults  # a limit is none for rows whose TTL is off
+        is_on = None not in defaults  # rows whose TTL is off have no limit either
         if limit is None:
             longest = max(finite) if is_on and len(finite) == len(defaults) else None
             return cls(longest, longest)
@@ -106,11 +107,11 @@ class Leaves:
     Attributes:
         now: The database's clock, in microseconds since 1970.
         every: All but `rest` and `past`, the oldest first.
-        rest: The one for what belongs in no other; None where there is none.
-        past: The lowest one, where it has NULLs, or what is older than all others, too: batches
-            sweep it, as they do `rest`.
-        is_heard: Whether a trigger hears of rows that are inserted into the table.
-        columns: The columns that are written, not generated.
+        rest: The partition for rows that belong in no other; None without one.
+        past: The lowest partition, if it also has NULLs or rows older than all other partitions:
+            batches sweep it, like `rest`.
+        has_insert_trigger: Whether rows that are inserted into the table fire a trigger.
+        columns: The columns that are not generated.
     """
 
     partitioning: Partitioning
@@ -120,7 +121,7 @@ class Leaves:
     now: int
     every: tuple[Leaf, ...]
     rest: Leaf | None
-    is_heard: bool
+    has_insert_trigger: bool
     columns: tuple[str, ...]
     past: Leaf | None = None
 
@@ -129,18 +130,18 @@ class Leaves:
         return self._has_passed(leaf, self.lives.over)
 
     def is_dead(self, leaf: Leaf) -> bool:
-        """Whether no row of it can be live."""
+        """Whether no row in it can be live."""
         return self._has_passed(leaf, self.lives.dead)
 
     def overdue(self, leaf: Leaf) -> float:
         """For how many seconds a partition has been over."""
-        assert leaf.upper is not None  # noqa: S101 (else it never is)
-        assert self.lives.over is not None  # noqa: S101 (the same)
+        assert leaf.upper is not None  # noqa: S101 (an open one never is)
+        assert self.lives.over is not None  # noqa: S101 (without a lifetime none is)
         return (self.now - leaf.upper) / _SECOND - self.lives.over
 
     @property
     def counted(self) -> PartitionsCounted:
-        """How many there are, and what there is to do."""
+        """How many partitions there are, and what has to be done with them."""
         over, dead = (
             sum(map(has_passed, self.every)) for has_passed in (self.is_over, self.is_dead)
         )
@@ -155,8 +156,8 @@ class Leaves:
         lower, upper = self.edges(leaf)
         return self._between(source, lower, upper)
 
-    def beside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
-        """The conditions for rows of a table that are in other partitions than these."""
+    def outside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
+        """The conditions for rows of a table that aren't in these partitions."""
         stretches: list[tuple[datetime | None, datetime | None]] = []
         for leaf in self.every:
             if leaf.name not in names:
@@ -185,14 +186,14 @@ class Leaves:
             ),
         )
 
-    def again(self, leaf: Leaf) -> Leaf | None:
-        """The same partition as it is now; None if it is none of this table any more."""
+    def current(self, leaf: Leaf) -> Leaf | None:
+        """A partition that was read earlier as it is now; None if it is gone."""
         return next((other for other in self.every if other.name == leaf.name), None)
 
     def missing(self) -> Iterator[Range]:
-        """What is wanted and not there, the first first; none where others make partitions.
+        """The declared partitions that don't exist, in order; none if others make partitions.
 
-        Where there are partitions of another span, what these leave.
+        If partitions of another span exist, only the time ranges between them.
         """
         declared = self.partitioning.declared
         if declared.made_by == "others":
@@ -210,7 +211,7 @@ class Leaves:
                 yield named(self.cut, Stretch(start, end))
 
     def waiting_from(self) -> datetime | None:
-        """The lower bound from which on expired rows wait for their partition, None for nowhere."""
+        """The instant from which on expired rows wait for their partition; None if none wait."""
         if self.lives.over is None:
             return None
         bounds = [
@@ -220,12 +221,12 @@ class Leaves:
         ]
         return _instant(min(bounds, default=None))
 
-    def left_by(self, part: Part, *, has_own: bool) -> Iterator[Name]:
-        """The partitions that the batches of a part leave alone, since they go as a whole.
+    def skipped_by(self, part: Part, *, has_own: bool) -> Iterator[Name]:
+        """The partitions that the batches of a sweep's part skip, since they go as a whole.
 
         Args:
-            part: The part.
-            has_own: Whether rows of it may have a ttl of their own.
+            part: The part of the sweep.
+            has_own: Whether rows of the table may have a ttl of their own.
         """
         waits = part in (Part.INHERITING, Part.CAPPED) or (part is Part.ALL and not has_own)
         if self.lives.over is None:
@@ -250,22 +251,22 @@ _FIRST, _LAST = (
 
 
 def _instant(microseconds: int | None) -> datetime | None:
-    """As a datetime, or the nearest that there is."""
+    """Microseconds since 1970 as the nearest possible datetime; None for an open bound."""
     if microseconds is None:
         return None
     return EPOCH + timedelta(microseconds=max(_FIRST, min(microseconds, _LAST)))
 
 
 def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
-    """Read the partitions of a table, and the clock; inside a transaction.
+    """Read the partitions of a table and the database's clock, inside a transaction.
 
-    None where the table isn't declared with any, or the database has it cut by something else.
+    None if the table isn't declared with partitions, or is cut by something else in the database.
     """
     partitioning, dialect = partitioning_on(binding), connection.dialect
     ddl = None if partitioning is None else partition_ddl(dialect.name)
     if partitioning is None or ddl is None:
         return None
-    rows = leaves_of(connection, partitioning, ddl, name_of(connection, binding.table))
+    rows = read_catalogue(connection, partitioning, ddl, name_of(connection, binding.table))
     if not rows:
         return None
     every = [
@@ -295,13 +296,13 @@ def read_leaves(connection: Connection, binding: Binding) -> Leaves | None:
     )
 
 
-def leaves_of(
+def read_catalogue(
     connection: Connection,
     partitioning: Partitioning,
     ddl: PartitionDDL,
     name: tuple[str | None, str],
 ) -> list[Any]:
-    """What the catalogue says of a table that may be cut as one is, and the clock's `now`."""
+    """The rows of `PartitionDDL.leaves` for a table by its name, each with the clock's `now`."""
     clock = clock_of(connection.dialect)
     now = clock.epoch(clock.at_write, _SECOND)
     schema, table = name
@@ -312,7 +313,7 @@ def leaves_of(
 
 
 def reason_against(binding: Binding, hooks: Hooks) -> str | None:
-    """Why the rows of a table have to go one by one, whatever its partitions; None if not so."""
+    """Why the rows of a table must be deleted one by one; None if its partitions may go whole."""
     mode = mode_of(binding)
     if mode.orm is not None:
         return _reason("orm")
@@ -330,65 +331,16 @@ def _reason(capability: str) -> str:
 
 
 def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
-    """Where an archive's partitions are made; or why it can't take whole ones."""
+    """The archive as a table to which whole partitions can be handed over; or why they can't."""
     archive, cut = copy.archive, leaves.cut
     if not leaves.ddl.hands_over:
         return "this database archives rows by copying them"
     if copy.extra:
         return "the archive records when each row was archived"
     name = compat.place_of(connection.get_execution_options(), archive)
-    theirs = leaves_of(connection, leaves.partitioning, leaves.ddl, name)
+    theirs = read_catalogue(connection, leaves.partitioning, leaves.ddl, name)
     if not theirs:
         return f"the archive {archive.name} isn't partitioned by {cut.column}"
     if set(theirs[0].columns) != set(leaves.columns):
         return f"the archive {archive.name} has different columns"
     return replace(cut, schema=theirs[0].home, name=archive.name)
-
-
-FRESH: Final = 60.0
-"""Seconds for which what was read of partitions is good enough to choose what to do next: before
-one is changed it is read again."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a store remembers of the partitions of its tables, as long as the process runs.
-
-    Attributes:
-        kept: Those that the database doesn't let go, in the sweep at hand: batches sweep them.
-        looks: For how many seconds each had been over when a live row was found in it.
-        read: What batches go by, with the moment by `time.monotonic` at which it was read: the
-            partitions of a table, None where rows of it wait for none.
-    """
-
-    kept: set[tuple[str, Name]] = field(default_factory=set)
-    looks: dict[tuple[str, Name], float] = field(default_factory=dict)
-    read: dict[str, tuple[float, Leaves | None]] = field(default_factory=dict)
-
-
-def left_to_partitions(
-    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
-) -> tuple[Leaves, frozenset[Name]] | None:
-    """The partitions whose rows a batch leaves, since they go as a whole soon; in a transaction.
-
-    None where there are none.
-    """
-    if binding.layout is None or reason_against(binding, request.hooks) is not None:
-        return None
-    table, moment = binding.table.fullname, time.monotonic()
-    read, leaves = findings.read.get(table, (-FRESH, None))
-    if request.resume is None or moment - read >= FRESH:  # not for each batch of a part
-        leaves = _with_waiting_rows(connection, binding)
-        findings.read[table] = moment, leaves
-    if leaves is None:
-        return None
-    waiting = leaves.left_by(request.part, has_own=binding.override is not None)
-    return leaves, frozenset(name for name in waiting if (table, name) not in findings.kept)
-
-
-def _with_waiting_rows(connection: Connection, binding: Binding) -> Leaves | None:
-    """The partitions of a table, if rows may wait for them; None if an archive takes rows alone."""
-    leaves, copy = read_leaves(connection, binding), mode_of(binding).copy
-    if leaves is None or copy is None:
-        return leaves
-    return None if isinstance(archive_cut(connection, leaves, copy), str) else leaves

@@ -1,11 +1,11 @@
 """Whether a table can be cut by time as its model declares it, and by which column.
 
-Partitions are ranges of a column that no write moves, and that lives are counted from: then the
-bounds of a partition say when the last of its rows will have expired. Everything that stands
-against that is found when the policy is put on the table, with the reason.
+Partitions are ranges of a column that no write changes, and that lifetimes are counted from: then
+the bounds of a partition say when its last row will have expired. A declaration for which this
+doesn't hold is rejected, with the reason, when the policy is put on the table.
 
-``create_all()`` then makes such a table, with its first partitions, where the database has any; on
-others it is a table like any. `ttl_odm.partitions.dialects` says what partitions are in a database.
+``create_all()`` makes such a table with its first partitions; on databases without partitions it is
+an ordinary table. `ttl_odm.partitions.dialects` says what partitions are in a database.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Partitioning:
     """How a table is cut by time; see `TableLayout`.
 
     Attributes:
-        column: The column that partitions are ranges of; lives are counted from it.
-        declared: The spans, and what becomes of them.
+        column: The column that partitions are ranges of; lifetimes are counted from it.
+        declared: The declaration.
         unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
     """
 
@@ -69,14 +69,14 @@ class Partitioning:
     unit: str | None = None
 
     def on(self, columns: Mapping[str, Column[Any]]) -> Self:
-        """The same on another Table object, by the names of its columns."""
+        """The partitioning of another Table object, which has columns with these names."""
         return replace(self, column=columns[self.column.name])
 
     def prepare(self, where: str) -> None:
-        """Let ``create_all()`` make the table with its first partitions.
+        """Make ``create_all()`` create the table with its first partitions.
 
         Raises:
-            TTLConfigurationError: The table is declared with partitions by something else.
+            TTLConfigurationError: The table is declared with other partitions.
         """
         column, table = self.column, self.column.table
         clause, theirs = self._clause, table.dialect_kwargs.get(_BY)
@@ -87,16 +87,16 @@ class Partitioning:
                 f"{where}: table {table.fullname!r} is declared with {_BY}={theirs!r}, but "
                 f"lifetimes are counted from {column.name!r}: write {clause!r}, or leave it out."
             )
-        event.listen(table, "before_create", refuse_what_mysql_refuses, propagate=True)
-        event.listen(table, "after_create", make_first, propagate=True)  # to copies, too
+        event.listen(table, "before_create", _check_mysql, propagate=True)
+        event.listen(table, "after_create", _make_first, propagate=True)  # to copies, too
 
     def undo(self) -> None:
         """Undo `prepare`."""
         table = self.column.table
-        if event.contains(table, "after_create", make_first):
-            event.remove(table, "before_create", refuse_what_mysql_refuses)
-            event.remove(table, "after_create", make_first)
-            if table.dialect_kwargs.get(_BY) == self._clause:  # and not the application's own
+        if event.contains(table, "after_create", _make_first):
+            event.remove(table, "before_create", _check_mysql)
+            event.remove(table, "after_create", _make_first)
+            if table.dialect_kwargs.get(_BY) == self._clause:  # which isn't the application's own
                 del table.dialect_kwargs[_BY]
 
     @property
@@ -105,12 +105,12 @@ class Partitioning:
 
 
 def partitioning_on(binding: Binding | None) -> Partitioning | None:
-    """How the table of a policy is declared to be cut; None where it isn't."""
+    """The partitioning that is declared for the table of a policy; None without one."""
     layout = None if binding is None else binding.layout
     return layout if isinstance(layout, Partitioning) else None
 
 
-def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Partitioning:
+def lay_out(binding: Binding, declared: Partitions, where: str) -> Partitioning:
     """Return how a table is cut.
 
     Args:
@@ -119,8 +119,8 @@ def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Parti
         where: The declaration, for messages: ``Event.__ttl_partition__``.
 
     Raises:
-        TTLConfigurationError: It can't be: writes renew its rows, the column holds no instants
-            that can be ranges, or a key of the table lacks the column.
+        TTLConfigurationError: It can't be cut: writes renew its rows, the column can't be divided
+            into ranges of time, or a key of the table lacks the column.
     """
     policy = binding.policy
     if not isinstance(policy, TTL):
@@ -149,7 +149,11 @@ def partitioning_of(binding: Binding, declared: Partitions, where: str) -> Parti
 def _unit(
     column: Column[Any], declared: Partitions, unit: str | None, zone: str, where: str
 ) -> str | None:
-    """The unit of a column of integers, None for dates; an error where it can't be cut."""
+    """The unit of a column of integers, None for dates.
+
+    Raises:
+        TTLConfigurationError: A table can't be cut by this column.
+    """
     if isinstance(column.type, LastModified):
         return None
     affinity = compat.affinity(column.type)
@@ -177,7 +181,7 @@ def _unit(
 
 
 def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
-    """What has to be unique, and its columns."""
+    """The unique keys of a table: their kind, and their columns."""
     for constraint in table.constraints:
         if isinstance(constraint, PrimaryKeyConstraint):
             if list(constraint.columns):
@@ -190,7 +194,7 @@ def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
 
 
 def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) -> Cut:
-    """What statements need of a table, which is in a schema."""
+    """The cut table for statements, in a schema of a database."""
     column, unit = partitioning.column, partitioning.unit
     if isinstance(column.type, LastModified):
         unit = ddl.instant_unit
@@ -198,12 +202,12 @@ def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) ->
 
 
 def named(cut: Cut, stretch: Stretch) -> Range:
-    """The partition for a stretch of time."""
+    """The partition for a range of time, with its name."""
     return Range(derived_name(cut.name, stretch.suffix), stretch.start, stretch.end)
 
 
-def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
-    """Say what MariaDB and MySQL don't cut, before they have made the table uncut.
+def _check_mysql(table: Table, connection: Any, **_: Any) -> None:
+    """Reject tables that MariaDB and MySQL can't cut, before they are created without partitions.
 
     Raises:
         TTLConfigurationError: Foreign keys of the table, or to it; a column of the type TIMESTAMP.
@@ -232,13 +236,13 @@ def refuse_what_mysql_refuses(table: Table, connection: Any, **_: Any) -> None:
         )
 
 
-def make_first(table: Table, connection: Any, **_: Any) -> None:
-    """Make the first partitions of a table that was just created, if its own maker does."""
+def _make_first(table: Table, connection: Any, **_: Any) -> None:
+    """Make the first partitions of a table that was just created, unless others make them."""
     partitioning = partitioning_on(binding_of(table))
     ddl = partition_ddl(connection.dialect.name)
     if partitioning is None or ddl is None or partitioning.declared.made_by == "others":
         return
-    schema, now = table.schema, datetime.now(timezone.utc)  # a script is made without a database
+    schema, now = table.schema, datetime.now(timezone.utc)  # a script is written offline
     if isinstance(connection, Connection):
         clock = clock_of(connection.dialect)
         now = clock.from_storage(connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one())

@@ -1,11 +1,11 @@
-"""The partitions of a table on PostgreSQL, each of which is swept by itself.
+"""The partitions of a table on PostgreSQL as tables of their own, each swept by itself.
 
-A statement on a table with hundreds of partitions opens all of their indexes, and locks all of
-them. What is swept is one leaf after the other instead, by the same statements with another name.
+A statement on a table with hundreds of partitions opens and locks all of them, and their indexes.
+So a sweep goes through one leaf after the other, by the same statements with another name.
 
-Rows that one deletes from a leaf are not quite rows that one deletes from the table: grants,
-row-level security and statement triggers are the leaf's own. Where that would make a difference
-the table is swept as a whole.
+Deleting rows from a leaf is not quite like deleting them from the table: grants, row-level security
+and statement triggers are the leaf's own. If that would make a difference, the table is swept as a
+whole.
 """
 
 from __future__ import annotations
@@ -42,47 +42,49 @@ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger g
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
-    """Where a sweep goes on in a partitioned table: in which leaf (a schema and a name), and where.
+class LeafPosition:
+    """Where a sweep goes on in a partitioned table.
 
-    None for the leaf's beginning.
+    Attributes:
+        leaf: The schema and the name of a leaf.
+        resume: The position in the leaf; None for its beginning.
     """
 
     leaf: tuple[str, str]
     resume: Any = None
 
     def reaches(self, leaf: tuple[str, str]) -> bool:
-        """Whether something of a leaf comes before this place."""
+        """Whether a part of a leaf comes before this position."""
         return leaf < self.leaf or (leaf == self.leaf and self.resume is not None)
 
 
 _tables: WeakKeyDictionary[Table, dict[tuple[str, str], Table]] = WeakKeyDictionary()
-"""The leaves by the table: SQLAlchemy knows a statement again by the tables in it."""
+"""The leaves by their table. They are kept because SQLAlchemy caches statements by Table objects.
+"""
 
 
 def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
-    """A leaf, by its schema and name, as a table of its own."""
-    known = _tables.setdefault(table, {})
-    if leaf not in known:
+    """A leaf, by its schema and name, as a Table of its own."""
+    leaves = _tables.setdefault(table, {})
+    if leaf not in leaves:
         schema, name = leaf
         columns: list[Column[Any]] = [
             Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
             for column in table.c
         ]
-        known[leaf] = Table(name, MetaData(), *columns, schema=schema)
-    return known[leaf]
+        leaves[leaf] = Table(name, MetaData(), *columns, schema=schema)
+    return leaves[leaf]
 
 
 def forget_leaf(table: Table, leaf: tuple[str, str]) -> None:
-    """Forget a leaf that is gone: in a year there are thousands."""
+    """Forget a leaf that was dropped: in a year there are thousands."""
     _tables.get(table, {}).pop(leaf, None)
 
 
-def leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
-    """The leaves of a table that are swept one by one, in an order of ours.
+def _leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
+    """The leaves of a table that are swept one by one; none if the table is swept as a whole.
 
-    So others may be attached and detached meanwhile. There are none where it isn't partitioned, or
-    is to be swept as a whole.
+    They are ordered by name, so that others may be attached and detached meanwhile.
     """
     relation = {"relation": qualified_name(connection, table)}
     catalog = connection.execute(_LEAVES, relation).all()
@@ -95,55 +97,59 @@ def leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
 def next_in_leaves(
     connection: Connection,
     table: Table,
-    stretch: tuple[Resume | None, Resume | None],
+    stretch: tuple[LeafPosition | None, LeafPosition | None],
     find: Find,
-    but: Collection[tuple[str, str]] = (),
+    skipped: Collection[tuple[str, str]] = (),
 ) -> tuple[Table, KeyRange | None] | None:
     """Find the next rows of a table on PostgreSQL, leaf by leaf.
 
-    A stretch is where to go on, and where to end. `find` looks in a leaf. `but` are leaves that are
-    left alone.
+    Args:
+        connection: In a transaction.
+        table: The table.
+        stretch: Where to go on, and where to end.
+        find: Finds rows in a leaf.
+        skipped: Leaves to skip.
 
     Returns:
-        The leaf and its rows; no rows when nothing is left. None if the table has no partitions, or
-        is to be swept as a whole.
+        The leaf and its rows; the table and None if there are no more rows. None if the table has
+        no partitions, or is swept as a whole.
     """
     resume, until = stretch
-    leaves = leaves_of(connection, table)
+    leaves = _leaves_of(connection, table)
     if until is not None:
         leaves = [leaf for leaf in leaves if until.reaches(leaf)]
     for number, leaf in enumerate(leaves):
-        if leaf in but or (resume is not None and leaf < resume.leaf):
+        if leaf in skipped or (resume is not None and leaf < resume.leaf):
             continue
         source = leaf_table(table, leaf)
         inside = resume.resume if resume is not None and leaf == resume.leaf else None
         end = until.resume if until is not None and leaf == until.leaf else None
         rows = find(source, (inside, end))
         if rows is not None and (rows.rows or rows.resume is not None):
-            further = Resume(leaf, rows.resume) if rows.resume is not None else None
+            further = LeafPosition(leaf, rows.resume) if rows.resume is not None else None
             if further is None and number + 1 < len(leaves):
-                further = Resume(leaves[number + 1])
-            return source, replace(rows, again=Resume(leaf, rows.again), resume=further)
+                further = LeafPosition(leaves[number + 1])
+            return source, replace(rows, again=LeafPosition(leaf, rows.again), resume=further)
     return (table, None) if leaves or resume is not None else None
 
 
 def divide_leaves(
     connection: Connection,
     table: Table,
-    stretch: tuple[Resume, Resume | None],
+    stretch: tuple[LeafPosition, LeafPosition | None],
     shares: int,
     marks: Marks,
-) -> list[Resume]:
-    """The marks in the next partition; between partitions, where little is left of that one."""
+) -> list[LeafPosition]:
+    """The marks that divide the next leaf; if little is left of it, those between later leaves."""
     resume, until = stretch
     end = until.resume if until is not None and until.leaf == resume.leaf else None
     inside = marks(leaf_table(table, resume.leaf), (resume.resume, end))
     if inside:
-        return [Resume(resume.leaf, mark) for mark in inside]
-    left = [
+        return [LeafPosition(resume.leaf, mark) for mark in inside]
+    remaining = [
         leaf
-        for leaf in leaves_of(connection, table)
+        for leaf in _leaves_of(connection, table)
         if leaf > resume.leaf and (until is None or until.reaches(leaf))
     ]
-    shares = min(shares, len(left) + 1)
-    return [Resume(left[len(left) * number // (shares - 1)]) for number in range(shares - 1)]
+    cuts = min(shares - 1, len(remaining))
+    return [LeafPosition(remaining[len(remaining) * cut // cuts]) for cut in range(cuts)]

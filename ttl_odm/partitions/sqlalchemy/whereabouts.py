@@ -1,37 +1,50 @@
-"""`Partitioned`: all that a sweep asks of a table in partitions, declared so or not."""
+"""`Partitioned`: everything that a sweep asks of a table in partitions, declared so or not.
+
+A step with whole partitions is chosen here, and done by the work of the database's family.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import literal_column
+from sqlalchemy.exc import DBAPIError
 
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.partitions.dialects import partition_ddl
+from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
 from ttl_odm.partitions.facts import PARTITIONS, partitions
-from ttl_odm.partitions.sqlalchemy import checks
-from ttl_odm.partitions.sqlalchemy.catalogue import (
-    Findings,
-    left_to_partitions,
-    read_leaves,
-    reason_against,
+from ttl_odm.partitions.sqlalchemy.catalogue import archive_cut, read_leaves, reason_against
+from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
+from ttl_odm.partitions.sqlalchemy.leaf_tables import LeafPosition, divide_leaves, next_in_leaves
+from ttl_odm.partitions.sqlalchemy.mysql_work import MySQLWork
+from ttl_odm.partitions.sqlalchemy.postgresql_work import PostgreSQLWork
+from ttl_odm.partitions.sqlalchemy.work import (
+    FRESH,
+    InUseError,
+    Memory,
+    PartitionWork,
+    progress_of,
 )
-from ttl_odm.partitions.sqlalchemy.leaf_tables import Resume, divide_leaves, next_in_leaves
-from ttl_odm.partitions.sqlalchemy.whole_partitions import purge_partition
+from ttl_odm.sqlalchemy.purge.errors import is_away
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
+from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading, unlogged
 from ttl_odm.sqlalchemy.sweep.whereabouts import Further, Whereabouts
+from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Table
 
-    from ttl_odm.partitions.sqlalchemy.catalogue import Leaves
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaves, Name
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, KeyRange, Marks
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
+    from ttl_odm.sweeper import BatchRequest, Fact
     from ttl_odm.sweeper.findings import Finding
 
 
@@ -42,12 +55,12 @@ def whereabouts(binding: Binding) -> Whereabouts:
 
 @dataclass(slots=True)
 class Partitioned(Whereabouts):
-    """A table in partitions, as the database has them, and perhaps a model."""
+    """A table in partitions, as the database has them and perhaps a model declares them."""
 
-    _findings: Findings = field(init=False, default_factory=Findings)
+    _memory: Memory = field(init=False, default_factory=Memory)
 
     def due(self, connection: Connection, *, is_on: bool) -> Further:
-        """Whether partitions are to be made or dropped. Rows need theirs while the TTL is off."""
+        """Whether to make or drop partitions; rows need partitions even while the TTL is off."""
         with prepared(connection), reading(connection):
             leaves = read_leaves(connection, self.binding)
         if leaves is None:
@@ -59,7 +72,7 @@ class Partitioned(Whereabouts):
         )
 
     def _not_waiting(self, leaves: Leaves) -> list[ColumnElement[bool]]:
-        """The condition for rows that don't wait for their partition; none where no row does."""
+        """The condition for rows that don't wait for their partition; none if no row waits."""
         start = leaves.waiting_from()
         if start is None or reason_against(self.binding, mode_of(self.binding).hooks):
             return []
@@ -67,28 +80,78 @@ class Partitioned(Whereabouts):
         return [column < literal_column(leaves.ddl.bound(leaves.cut, start))]
 
     def purge(self, connection: Connection, request: BatchRequest) -> BatchResult:
-        """Make a partition, or purge one."""
-        return purge_partition(connection, self.binding, request, self._findings)
+        """Make a partition, or purge one, by a connection fresh from the pool."""
+        if request.resume is None:
+            self._memory.unchangeable = set()
+        with prepared(connection, request.timeout):
+            progress = progress_of(connection, self.binding, request)
+            if progress is None:
+                return BatchResult(0)
+            if not progress.steps:
+                return BatchResult(0, facts=partitions(progress.counted))
+            family = MySQLWork if connection.dialect.name in MYSQL_FAMILY else PostgreSQLWork
+            work: PartitionWork = family(
+                connection, self.binding, request, self._memory, progress.leaves
+            )
+            step = progress.steps[0]
+            try:
+                # A new partition is always replicated: replicas would have no place for its rows.
+                is_replicated = request.replicate or isinstance(step, Range)
+                with unlogged(connection, replicate=is_replicated):
+                    result = work.take(step)
+            except (DBAPIError, InUseError) as error:
+                if isinstance(error, DBAPIError) and is_away(error):
+                    raise
+                result = work.failed(step, progress, error)
+                return replace(result, facts=partitions(progress.counted))
+            if work.is_done:
+                progress = progress.done()
+            facts = partitions(progress.counted)
+            return replace(result, resume=progress.rest, notes=work.notes, facts=facts)
 
     def next_range(
         self, connection: Connection, request: BatchRequest, find: Find
     ) -> tuple[Table, KeyRange | None]:
-        """Look in one partition after the other, but not in those that go whole soon.
+        """Search one partition after the other, except those that will go whole soon.
 
-        Where partitions aren't tables, a condition leaves out what these have.
+        If partitions aren't tables, a condition leaves out the rows of those partitions.
         """
         table, resume, until = self.binding.table, request.resume, request.until
         if connection.dialect.name != "postgresql":
-            left = left_to_partitions(connection, self.binding, request, self._findings)
-            beside = partial(left[0].beside, left[1]) if left else None
-            return table, find(table, (resume, until), beside)
-        if isinstance(resume, Resume | None):
-            left = left_to_partitions(connection, self.binding, request, self._findings)
+            skipped = self._skipped(connection, request)
+            outside = partial(skipped[0].outside, skipped[1]) if skipped else None
+            return table, find(table, (resume, until), outside)
+        if isinstance(resume, LeafPosition | None):
+            skipped = self._skipped(connection, request)
             stretch: tuple[Any, Any] = resume, until
-            leaf = next_in_leaves(connection, table, stretch, find, left[1] if left else ())
+            leaf = next_in_leaves(connection, table, stretch, find, skipped[1] if skipped else ())
             if leaf is not None:
                 return leaf
         return table, find(table, (resume, until))
+
+    def _skipped(
+        self, connection: Connection, request: BatchRequest
+    ) -> tuple[Leaves, frozenset[Name]] | None:
+        """The partitions whose rows a batch skips, since they will go whole soon; None for none."""
+        binding = self.binding
+        if binding.layout is None or reason_against(binding, request.hooks) is not None:
+            return None
+        moment = time.monotonic()
+        read, leaves = self._memory.read
+        if request.resume is None or moment - read >= FRESH:  # not for each batch of a part
+            leaves = self._leaves_with_waiting_rows(connection)
+            self._memory.read = moment, leaves
+        if leaves is None:
+            return None
+        names = leaves.skipped_by(request.part, has_own=binding.override is not None)
+        return leaves, frozenset(names) - self._memory.unchangeable
+
+    def _leaves_with_waiting_rows(self, connection: Connection) -> Leaves | None:
+        """The partitions, if rows may wait for them; None if an archive takes rows one by one."""
+        leaves, copy = read_leaves(connection, self.binding), mode_of(self.binding).copy
+        if leaves is None or copy is None:
+            return leaves
+        return None if isinstance(archive_cut(connection, leaves, copy), str) else leaves
 
     def divide(
         self, connection: Connection, request: BatchRequest, shares: int, marks: Marks
@@ -96,15 +159,43 @@ class Partitioned(Whereabouts):
         """Find marks in the next partition, or between partitions."""
         table, resume = self.binding.table, request.resume
         until: Any = request.until
-        if isinstance(resume, Resume):
+        if isinstance(resume, LeafPosition):
             return divide_leaves(connection, table, (resume, until), shares, marks)
         return marks(table, (resume, until))
 
     def facts(self, connection: Connection) -> Mapping[str, Fact]:
-        """How many partitions there are, and what there is to do."""
+        """How many partitions there are, and what has to be done with them."""
         leaves = read_leaves(connection, self.binding)
         return partitions(None if leaves is None else leaves.counted)
 
     def check(self, checked: Checked) -> Iterator[Finding]:
-        """Report what isn't as it is declared, and what partitions stay for."""
-        return checks.partitions(checked)
+        """Check that the table is cut as it is declared, and that its partitions can be dropped."""
+        partitioning, dialect = partitioning_on(checked.binding), checked.dialect.name
+        if partitioning is None or partition_ddl(dialect) is None:
+            return
+        column, span = partitioning.column.name, partitioning.declared.span
+        leaves = read_leaves(checked.connection, checked.binding)
+        if leaves is None:
+            by = "RANGE COLUMNS" if dialect in MYSQL_FAMILY else "RANGE"
+            yield checked.warning(
+                "not-partitioned",
+                f"it is declared with Partitions({span!r}), but isn't partitioned by {column} in "
+                "the database: its rows are deleted in batches",
+                f"recreate it with PARTITION BY {by} ({column}), or remove __ttl_partition__",
+            )
+            return
+        missing = [leaf.name for leaf in leaves.missing()]
+        if missing:
+            yield checked.warning(
+                "missing-partitions",
+                f"{len(missing):,} of its partitions don't exist yet, the first is {missing[0]}: "
+                "rows for it go to the default partition, or are rejected",
+                f"ttl-odm sweep --model {checked.model}",
+            )
+        for hindrance in sorted({leaf.hindrance for leaf in leaves.every if leaf.hindrance}):
+            yield checked.warning(
+                "partitions-stay",
+                "its partitions are not dropped, but rows are deleted in batches: "
+                f"{HINDRANCES[hindrance]}",
+                "see docs/partitions.md for what is deleted in batches",
+            )

@@ -1,10 +1,21 @@
-"""What is to be done next with the partitions of a table, and what stands against it.
+"""Purging by partition: which step comes next, and what prevents it.
 
-`PartitionWork` is one request of the sweeper, without the database's own way of doing it, which
-`whole_partitions` (PostgreSQL) and `locked_partitions` (MariaDB and MySQL) know.
+A step makes a partition, drops one, hands one over to the archive, or empties one by moving its
+rows. Each request does at most one step, in a short transaction of its own, so that the checks
+between two batches apply to partitions too. Everything that was decided before that transaction is
+decided in it again, by the database's clock and the catalogue, once it has the table for itself:
 
-Rows that have to go one by one (see `reason_against`, and the hindrances of `Leaf`) are left to the
-batches, and the report says why; a partition that these have emptied is dropped.
+- A partition that is dead by its bounds is dropped without reading its rows.
+- A partition that is over, but may hold rows that live longer, is scanned for a live row, at first
+  without a lock. Only if there is none, and the scan took at most a quarter of a second, it is
+  scanned again under the lock. Otherwise batches make it smaller, and it is scanned again later.
+- If only few rows live on, they may be moved, in the transaction that drops their partition.
+
+If rows have to go one by one (see `reason_against`, and the hindrances of `Leaf`), they are left to
+the batches, and the report says why; a partition that batches have emptied is dropped.
+
+`PartitionWork` is one request, without the statements: `postgresql_work` and `mysql_work` (for
+MariaDB, too) have them.
 """
 
 from __future__ import annotations
@@ -17,7 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from sqlalchemy.exc import IntegrityError
 
 from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
-from ttl_odm.partitions.sqlalchemy.catalogue import FRESH, archive_cut, read_leaves, reason_against
+from ttl_odm.partitions.sqlalchemy.catalogue import archive_cut, read_leaves, reason_against
 from ttl_odm.partitions.sqlalchemy.leaf_tables import forget_leaf
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.partitions.dialects.ddl import Cut
     from ttl_odm.partitions.facts import PartitionsCounted
-    from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf, Leaves
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaf, Leaves, Name
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import BatchRequest
 
@@ -47,33 +58,54 @@ HELD: Final = 0.25
 """Seconds that a statement may take while others wait for the table; more would be noticed."""
 
 MOVED: Final = 1_000
-"""Rows that are few enough to be moved while readers wait."""
+"""The most rows that are moved while readers wait."""
 
-ESTIMATED: Final = 10_000
-"""Rows from which on a partition that is dropped isn't counted: the database's own number does."""
+_ESTIMATED: Final = 10_000
+"""Rows from which on a dropped partition isn't counted, but estimated by the database."""
 
-GROWTH: Final = 1.25
-"""How much longer a partition has to have been over for it to be looked through again."""
+_GROWTH: Final = 1.25
+"""By which factor the time for which a partition has been over grows between two scans."""
 
+FRESH: Final = 60.0
+"""Seconds for which a reading of the catalogue is good enough to choose the next step; before a
+partition is changed, it is read again."""
 
 Step: TypeAlias = "Range | Leaf"
-"""What may be done next: a partition that is to be made, or one that goes."""
+"""The next thing to do: make a partition, or purge one."""
 
 
 class InUseError(Exception):
-    """Somebody has the table in a transaction that isn't over soon."""
+    """Another session uses the table in a transaction that won't end soon."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a store remembers of the partitions of one table, as long as the process runs.
+
+    Attributes:
+        unchangeable: The partitions that the database didn't let go in this sweep: batches sweep
+            them.
+        scans: By partition, for how many seconds it had been over when the last scan found a live
+            row in it.
+        read: The moment, by `time.monotonic`, at which batches last read the catalogue, and the
+            partitions; these are None if no row waits for one.
+    """
+
+    unchangeable: set[Name] = field(default_factory=set)
+    scans: dict[Name, float] = field(default_factory=dict)
+    read: tuple[float, Leaves | None] = (-FRESH, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far the partitions of a table are done.
+class Progress:
+    """How far a sweep has got with the partitions of a table.
 
     Attributes:
-        leaves: What they were when they were read.
-        read: When that was, by the clock of `time.monotonic`.
-        steps: What is left to do: partitions to make, and those that may go.
-        counted: How many there are, what was done since included.
-        tries: How often the first of these was tried in vain.
+        leaves: The partitions as they were read.
+        read: The moment of that, by `time.monotonic`.
+        steps: The remaining steps: partitions to make, and partitions that may go.
+        counted: How many partitions there are, counting the steps done since.
+        tries: How often the first step has failed.
     """
 
     leaves: Leaves
@@ -83,12 +115,12 @@ class Place:
     tries: int = 0
 
     @property
-    def rest(self) -> Place | None:
-        """The place after the first step; None after the last one."""
+    def rest(self) -> Progress | None:
+        """The progress after the first step; None after the last step."""
         return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
 
-    def done(self) -> Place:
-        """The same, with the first step counted as done."""
+    def done(self) -> Progress:
+        """The progress with the first step counted as done."""
         step, counted = self.steps[0], self.counted
         if isinstance(step, Range):
             there, missing = counted.there + 1, counted.missing - 1
@@ -97,86 +129,84 @@ class Place:
         there, over = counted.there - 1, counted.over - 1
         return replace(self, counted=replace(counted, there=there, over=over, dead=dead))
 
-    def anew(self, place: Place) -> Place:
-        """The same with what another place has read; what is done stays done."""
-        left = {step.name for step in self.steps}
-        steps = tuple(step for step in place.steps if step.name in left)
+    def updated(self, newer: Progress) -> Progress:
+        """The progress by a new reading of the catalogue; steps that are done stay done."""
+        remaining = {step.name for step in self.steps}
+        steps = tuple(step for step in newer.steps if step.name in remaining)
         is_same = steps[:1] and steps[0].name == self.steps[0].name
-        return replace(place, steps=steps, tries=self.tries if is_same else 0)
+        return replace(newer, steps=steps, tries=self.tries if is_same else 0)
 
 
-def next_place(connection: Connection, binding: Binding, request: BatchRequest) -> Place | None:
-    """Where to go on; None for a table that isn't cut. What was read long ago is read anew."""
-    before = request.resume if isinstance(request.resume, Place) else None
-    # Elsewhere what one step does changes the bounds of others.
+def progress_of(connection: Connection, binding: Binding, request: BatchRequest) -> Progress | None:
+    """The progress of a sweep, by a recent reading of the catalogue; None if no table is cut."""
+    before = request.resume if isinstance(request.resume, Progress) else None
+    # Except on PostgreSQL, each step changes the bounds of other partitions.
     fresh = FRESH if connection.dialect.name == "postgresql" else 0.0
     if before is not None and time.monotonic() - before.read <= fresh:
-        place = before
+        progress = before
     else:
         with reading(connection, request.timeout):
             leaves = read_leaves(connection, binding)
         if leaves is None:
             return None
-        # Rows need a place before anything else.
+        # New rows need their partitions first.
         over = filter(leaves.is_over, leaves.every)
         steps: tuple[Step, ...] = (*leaves.missing(), *over)
-        place = Place(leaves, time.monotonic(), steps, leaves.counted)
+        progress = Progress(leaves, time.monotonic(), steps, leaves.counted)
         if before is not None:
-            place = before.anew(place)
-    # What Python doesn't know was read with the partitions, and is again before one goes.
+            progress = before.updated(progress)
+    # A default that Python doesn't know was read with the partitions, and is again before one goes.
     if binding.source.is_known and not is_ttl_on(connection, binding):  # nothing goes any more
-        place = replace(place, steps=tuple(s for s in place.steps if isinstance(s, Range)))
-    return place
+        makes = tuple(step for step in progress.steps if isinstance(step, Range))
+        progress = replace(progress, steps=makes)
+    return progress
 
 
 @dataclass(slots=True)
 class PartitionWork(ABC):
-    """One request: at most one partition is made, or goes.
-
-    How that is done is the database's; what is to be done, and what stands against it, isn't.
-    """
+    """One request: it makes or purges at most one partition."""
 
     connection: Connection
     binding: Binding
     request: BatchRequest
-    findings: Findings
+    memory: Memory
     leaves: Leaves
     notes: list[str] = field(default_factory=list)
     is_done: bool = False
-    """Whether the partition of the step has been made, or has gone."""
+    """Whether the partition of the step was made, or is gone."""
 
     @property
     def _cut(self) -> Cut:
         return self.leaves.cut
 
     def take(self, step: Step) -> BatchResult:
-        """Do it, or see that it can't be done."""
+        """Do a step, unless something prevents it."""
         return self._make(step) if isinstance(step, Range) else self._purge(step)
 
-    def failed(self, step: Step, place: Place, error: DBAPIError | InUseError) -> BatchResult:
-        """Try again after a pause, or leave it."""
-        # A row that came in between, for a partition that was to be made.
+    def failed(self, step: Step, progress: Progress, error: DBAPIError | InUseError) -> BatchResult:
+        """Try a step again after a pause, or give it up."""
+        # IntegrityError: a row for a new partition was inserted in between.
         passes = isinstance(error, InUseError | IntegrityError)
         passes = passes or is_locked(error) or is_passing(error)
-        tries = place.tries + 1
+        tries = progress.tries + 1
         if passes and tries < TRIES:
-            return BatchResult(0, replace(place, tries=tries), pause=backoff(tries, 0.5))
+            return BatchResult(0, replace(progress, tries=tries), pause=backoff(tries, 0.5))
         name = step.name if isinstance(step, Range) else step.name[1]
         if passes:
             state = "is in use, and left to the next sweep"
         else:
             state = "can't be changed"
             if not isinstance(step, Range):
-                self.findings.kept.add((self.binding.table.fullname, step.name))
+                self.memory.unchangeable.add(step.name)
         self.notes.append(f"the partition {name} {state}: {in_short(error)}")
-        return BatchResult(0, place.rest, notes=self.notes)
+        return BatchResult(0, progress.rest, notes=self.notes)
 
     def _run(self, *statements: str) -> list[int]:
-        """Run statements; return how many rows each has changed."""
+        """Run statements; return how many rows each of them changed."""
         options = {"preserve_rowcount": True}
         return [
-            self.connection.execute(as_ddl(each), execution_options=options).rowcount
-            for each in statements
+            self.connection.execute(as_ddl(statement), execution_options=options).rowcount
+            for statement in statements
         ]
 
     @abstractmethod
@@ -201,8 +231,8 @@ class PartitionWork(ABC):
             return self._drop_if_empty(leaf, reason)
         if self.leaves.is_dead(leaf):
             return self._drop_dead(leaf)
-        # An archive gets the expired rows by batches, and the partition when all of it is dead.
-        return self._look(leaf) if copy is None else BatchResult(0)
+        # An archive gets expired rows by batches, or the partition once all of it is dead.
+        return self._drop_unless_live(leaf) if copy is None else BatchResult(0)
 
     @abstractmethod
     def _drop_dead(self, leaf: Leaf) -> BatchResult:
@@ -210,23 +240,23 @@ class PartitionWork(ABC):
 
     @abstractmethod
     def _drop_if_empty(self, leaf: Leaf, reason: str) -> BatchResult:
-        """Drop a partition that has no row which anybody would want to hear of."""
+        """Drop a partition without rows; otherwise note the reason why batches sweep it."""
 
     @abstractmethod
-    def _look(self, leaf: Leaf) -> BatchResult:
-        """Drop a partition in which no row lives on, or move the few that do."""
+    def _drop_unless_live(self, leaf: Leaf) -> BatchResult:
+        """Drop a partition in which no row is live, or move the few live rows."""
 
     @abstractmethod
     def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:
-        """Make a partition one of the archive's."""
+        """Make a partition one of the archive's partitions."""
 
     @abstractmethod
     def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
-        """A table in which the rows of a partition are, and what tells them from others."""
+        """A table that contains the rows of a partition, and the conditions for these rows."""
 
     def _rows(self, leaf: Leaf) -> int:
-        """How many rows a partition has; a few are counted, with no lock that anybody notices."""
-        if leaf.rows is not None and leaf.rows >= ESTIMATED:
+        """The number of rows in a partition: counted if small, without a noticeable lock."""
+        if leaf.rows is not None and leaf.rows >= _ESTIMATED:
             return leaf.rows
         with reading(self.connection, self.request.timeout):
             table, within = self._within(leaf)
@@ -237,35 +267,40 @@ class PartitionWork(ABC):
         return predicate.live(self.binding, self.binding.columns_of(table))
 
     def _is_still(self, leaf: Leaf, *, dead: bool, hindered: bool) -> bool:
-        """Whether all is as it was a moment ago, by the catalogue and the clock."""
+        """Whether a partition is still as it was read, by the catalogue and the clock.
+
+        Args:
+            leaf: The partition.
+            dead: Whether it has to be dead, not just over.
+            hindered: Whether it may have the hindrance that it had.
+        """
         leaves = read_leaves(self.connection, self.binding)
-        same = None if leaves is None else leaves.again(leaf)
-        if leaves is None or same is None or not leaves.is_over(same):
+        current = None if leaves is None else leaves.current(leaf)
+        if leaves is None or current is None or not leaves.is_over(current):
             return False
-        if same.upper != leaf.upper:
+        if current.upper != leaf.upper:
             return False
-        return same.hindrance == (leaf.hindrance if hindered else None) and (
-            not dead or leaves.is_dead(same)
+        return current.hindrance == (leaf.hindrance if hindered else None) and (
+            not dead or leaves.is_dead(current)
         )
 
-    def _left_to_batches(self, reason: str) -> BatchResult:
-        """Let the report say why a partition doesn't go as a whole."""
+    def _leave_to_batches(self, reason: str) -> BatchResult:
+        """Note why a partition doesn't go as a whole."""
         self.notes.append(f"partitions are swept in batches: {reason}")
         return BatchResult(0)
 
     def _forget(self, leaf: Leaf) -> None:
-        """Forget what is known of a partition that is gone."""
+        """Count the step as done, and forget its partition, which is gone."""
         self.is_done = True
-        self.findings.looks.pop((self.binding.table.fullname, leaf.name), None)
+        self.memory.scans.pop(leaf.name, None)
         forget_leaf(self.binding.table, leaf.name)
 
-    def _is_looked_through_later(self, leaf: Leaf) -> bool:
-        """Whether a live row was found in it not long ago."""
-        before = self.findings.looks.get((self.binding.table.fullname, leaf.name))
-        return before is not None and self.leaves.overdue(leaf) < before * GROWTH
+    def _is_scan_postponed(self, leaf: Leaf) -> bool:
+        """Whether a scan found a live row in a partition not long ago."""
+        before = self.memory.scans.get(leaf.name)
+        return before is not None and self.leaves.overdue(leaf) < before * _GROWTH
 
-    def _look_later(self, leaf: Leaf) -> BatchResult:
+    def _postpone_scan(self, leaf: Leaf) -> BatchResult:
         """Leave a partition to the batches for a while."""
-        known = (self.binding.table.fullname, leaf.name)
-        self.findings.looks[known] = self.leaves.overdue(leaf)
+        self.memory.scans[leaf.name] = self.leaves.overdue(leaf)
         return BatchResult(0)

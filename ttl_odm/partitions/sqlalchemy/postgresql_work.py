@@ -1,111 +1,48 @@
-"""Purging by partition: one is made, dropped, handed over to the archive, or emptied by a move.
-
-Each request does at most one of these, in a short transaction of its own, so that whatever is
-looked at between two batches is looked at here too. What is decided before that transaction is
-decided in it again, by the database's clock and the catalogue, once it has the table for itself:
-
-- A partition that is dead by its bounds goes without a look at its rows.
-- One that is over, but may hold rows that live longer, is scanned for one, at first with no lock.
-  Only if there is none, and the scan took a quarter of a second at most, it is scanned again under
-  the lock. Batches make it smaller otherwise, and there is another scan later.
-- Where few rows live on, they may be moved to the partition for the rest, in the transaction that
-  drops theirs.
+"""Purging by partition on PostgreSQL, which has transactions of DDL.
 
 A drop needs the table for itself for a moment, and statements that arrive then wait behind it. So
-it waits for others for 50 ms, tries again a few times after a pause in which nothing is held, and
-is left to the next sweep then. That lock is the first one and the strongest: a weaker one, for
-which writers wait while readers go on, would have to be exchanged for it, and that ends
-transactions that have read and then write as deadlocks.
-
-That is PostgreSQL's way; what is the same everywhere is in `partition_work`, and how MariaDB and
-MySQL do it in `locked_partitions`.
+it waits for others for at most 50 ms, is tried again a few times after pauses in which nothing is
+held, and then is left to the next sweep. That lock is the first one and the strongest: a weaker
+one, which keeps writers waiting while readers go on, would have to be exchanged for it, and that
+ends transactions that have read and then write as deadlocks.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import String, cast, select, text
-from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
+from ttl_odm.partitions.dialects.ddl import HINDRANCES
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
-from ttl_odm.partitions.facts import partitions
 from ttl_odm.partitions.sqlalchemy.leaf_tables import leaf_table
-from ttl_odm.partitions.sqlalchemy.locked_partitions import LockingWork
-from ttl_odm.partitions.sqlalchemy.work import (
-    HELD,
-    MOVED,
-    InUseError,
-    PartitionWork,
-    next_place,
-)
+from ttl_odm.partitions.sqlalchemy.work import HELD, MOVED, PartitionWork
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.purge.errors import is_away
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
-from ttl_odm.sqlalchemy.sweep.transactions import (
-    limit_statements,
-    prepared,
-    reading,
-    unlogged,
-    writing,
-)
+from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, reading, writing
 from ttl_odm.sweeper import BatchResult, StoreError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import ColumnElement, Connection, Table
+    from sqlalchemy import ColumnElement, Table
 
-    from ttl_odm.partitions.dialects.ddl import Cut
-    from ttl_odm.partitions.sqlalchemy.catalogue import Findings, Leaf
-    from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.sqlalchemy.catalogue import Leaf
 
-BROUGHT: Final = 100_000
-"""Rows that are brought from the partition for the rest into one that is made for them."""
+_BROUGHT: Final = 100_000
+"""The most rows that are moved from the partition for the rest into a new one."""
 
-BRINGING: Final = 10.0
-"""Seconds that a statement of that may take."""
-
-
-def purge_partition(
-    connection: Connection, binding: Binding, request: BatchRequest, findings: Findings
-) -> BatchResult:
-    """Make a partition, or purge one, by a connection fresh from the pool."""
-    if request.resume is None:
-        table = binding.table.fullname
-        findings.kept = {(of, leaf) for of, leaf in findings.kept if of != table}
-    with prepared(connection, request.timeout):
-        place = next_place(connection, binding, request)
-        if place is None:
-            return BatchResult(0)
-        if not place.steps:
-            return BatchResult(0, facts=partitions(place.counted))
-        of_family = LockingWork if connection.dialect.name in MYSQL_FAMILY else _PostgreSQLWork
-        work: PartitionWork = of_family(connection, binding, request, findings, place.leaves)
-        step = place.steps[0]
-        try:
-            # Replicas that didn't hear of a new one would have no place for rows of it.
-            hears = request.replicate or isinstance(step, Range)
-            with unlogged(connection, replicate=hears):
-                result = work.take(step)
-        except (DBAPIError, InUseError) as error:
-            if isinstance(error, DBAPIError) and is_away(error):
-                raise
-            return replace(work.failed(step, place, error), facts=partitions(place.counted))
-        if work.is_done:
-            place = place.done()
-        return replace(result, resume=place.rest, notes=work.notes, facts=partitions(place.counted))
+_BRINGING: Final = 10.0
+"""Seconds that a statement that moves them may take."""
 
 
 @dataclass(slots=True)
-class _PostgreSQLWork(PartitionWork):
-    """One request on PostgreSQL, which has transactions of DDL."""
+class PostgreSQLWork(PartitionWork):
+    """One request on PostgreSQL."""
 
     @property
     def _ddl(self) -> PostgreSQLPartitions:
@@ -117,7 +54,7 @@ class _PostgreSQLWork(PartitionWork):
         return leaf_table(self.binding.table, leaf.name), []
 
     def _changing(self) -> AbstractContextManager[None]:
-        """A transaction that waits briefly for others, and keeps nobody waiting for long."""
+        """A transaction that waits only briefly for others, and keeps them waiting only briefly."""
         table, replicate = self.binding.table, self.request.replicate
         return writing(self.connection, table, HELD, judged=(self.binding,), replicate=replicate)
 
@@ -129,7 +66,7 @@ class _PostgreSQLWork(PartitionWork):
         if rest is not None:
             with reading(self.connection, self.request.timeout):
                 within = ddl.within(self._cut, leaf)
-                brought = self._count(ddl.quoted(*rest.name), within, BROUGHT + 1)
+                brought = self._count(ddl.quoted(*rest.name), within, _BROUGHT + 1)
             brings = brought > 0
             if brings and rest.hindrance is not None:
                 reason = HINDRANCES[rest.hindrance]
@@ -138,21 +75,21 @@ class _PostgreSQLWork(PartitionWork):
                     f"that belong there and can't be moved: {reason}"
                 )
                 return BatchResult(0)
-            if brought > BROUGHT:
+            if brought > _BROUGHT:
                 self.notes.append(
                     f"the partition {leaf.name} was not created, because {rest.name[1]} has more "
-                    f"than {BROUGHT:,} rows that belong there. These rows are deleted in batches. "
+                    f"than {_BROUGHT:,} rows that belong there. These rows are deleted in batches. "
                     "Create partitions earlier (ahead=)."
                 )
                 return BatchResult(0)
         source = ddl.quoted(*rest.name) if rest is not None and brings else None
         statements = ddl.make(self._cut, leaf, source, leaves.columns)
-        # The first two: others go on meanwhile, except for those who want one of the rows moved.
-        unheard = 2 if brings else 1
-        with reading(self.connection, BRINGING):
-            self._run(*statements[:unheard])
+        # Others go on meanwhile, unless they want one of the moved rows.
+        unnoticed = 2 if brings else 1
+        with reading(self.connection, _BRINGING):
+            self._run(*statements[:unnoticed])
             limit_statements(self.connection, HELD)
-            self._run(*statements[unheard:])
+            self._run(*statements[unnoticed:])
         self.is_done = True
         return BatchResult(0)
 
@@ -171,22 +108,22 @@ class _PostgreSQLWork(PartitionWork):
         return BatchResult(rows)
 
     def _drop_if_empty(self, leaf: Leaf, reason: str) -> BatchResult:
-        """Drop a partition that has no row which anybody would want to hear of."""
+        """Drop a partition without rows; otherwise note the reason why batches sweep it."""
         table = leaf_table(self.binding.table, leaf.name)
         if leaf.hindrance in ("policy", "owner", "shape", "detaching"):
-            return self._left_to_batches(reason)  # nobody knows what is in it
+            return self._leave_to_batches(reason)  # we may not see all of its rows
         with reading(self.connection, self.request.timeout):
             is_empty = not count_rows(self.connection, table, limit=1)
         if not is_empty:
-            return self._left_to_batches(reason)
+            return self._leave_to_batches(reason)
         with self._changing():
             if self._enter(leaf, hindered=True) and not count_rows(self.connection, table, limit=1):
                 self._drop(leaf)
         return BatchResult(0)
 
-    def _look(self, leaf: Leaf) -> BatchResult:
-        """Drop a partition in which no row lives on, or move the few that do."""
-        if self._is_looked_through_later(leaf):
+    def _drop_unless_live(self, leaf: Leaf) -> BatchResult:
+        """Drop a partition in which no row is live, or move the few live rows."""
+        if self._is_scan_postponed(leaf):
             return BatchResult(0)
         table = leaf_table(self.binding.table, leaf.name)
         live, began = self._live(table), time.monotonic()
@@ -194,8 +131,8 @@ class _PostgreSQLWork(PartitionWork):
             number = count_rows(self.connection, table, live, limit=MOVED + 1)
         is_quick = time.monotonic() - began < HELD
         moves = 0 < number <= MOVED and is_quick and self._may_move
-        if not is_quick or (number and not moves):  # what has expired goes by batches
-            return self._look_later(leaf)
+        if not is_quick or (number and not moves):  # batches delete its expired rows
+            return self._postpone_scan(leaf)
         rows = self._rows(leaf)
         with self._changing():
             if not self._enter(leaf):
@@ -210,7 +147,7 @@ class _PostgreSQLWork(PartitionWork):
         return BatchResult(max(0, rows - len(places)))
 
     def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:
-        """Make a partition one of the archive's."""
+        """Make a partition one of the archive's partitions."""
         ddl, edges = self._ddl, self.leaves.edges(leaf)
         rows = self._rows(leaf)
         quoted = ddl.quoted(*leaf.name)
@@ -229,23 +166,24 @@ class _PostgreSQLWork(PartitionWork):
         leaves = self.leaves
         if leaves.partitioning.declared.survivors != "move":
             return False
-        if leaves.is_heard:
+        if leaves.has_insert_trigger:
             self.notes.append("survivors are not moved: triggers would treat them as new rows")
             return False
         return leaves.rest is not None and leaves.rest.hindrance is None
 
     def _places(self, table: Table, live: ColumnElement[bool], limit: int) -> list[str]:
+        """The physical places of live rows."""
         chosen = select(cast(ctid, String())).select_from(table).where(live).limit(limit)
         return list(self.connection.scalars(chosen.options(include_expired())))
 
     def _enter(self, leaf: Leaf, *, dead: bool = False, hindered: bool = False) -> bool:
-        """Keep others off the table; then see whether all is as it was a moment ago.
+        """Lock the table; then return whether a partition is still as it was (see `_is_still`).
 
-        Also off the partition, the one for the rest, and all else that a drop locks, so that
-        nothing is waited for later, while readers wait.
+        The partition, the one for the rest, and all other tables that a drop locks are locked too,
+        so that it doesn't wait for them later, while readers wait.
         """
         ddl, rest = self._ddl, self.leaves.rest
-        names = [ddl.quoted(*one.name) for one in (leaf, rest) if one is not None]
+        names = [ddl.quoted(*part.name) for part in (leaf, rest) if part is not None]
         if leaf.hindrance == "reference":
             tables = {"leaf": names[0], "table": ddl.table(self._cut)}
             names += self.connection.scalars(text(ddl.related()), tables)
@@ -263,7 +201,7 @@ class _PostgreSQLWork(PartitionWork):
         array = "{" + ",".join(f'"{place}"' for place in places) + "}"
         statements = ddl.move(self._cut, ddl.quoted(*leaf.name), array, self.leaves.columns)
         *_, moved = self._run(*statements)
-        if moved != len(places):  # a rule or a trigger has a say that nobody knew of
+        if moved != len(places):  # a rule or a trigger interfered
             raise StoreError(
                 f"{len(places)} rows should have been moved, but {moved} were: the "
                 "move was rolled back."

@@ -1,21 +1,20 @@
-"""Whole partitions on MariaDB and MySQL, which have no transactions of DDL.
+"""Purging by partition on MariaDB and MySQL, which have no transactions of DDL.
 
 A partition is made by one statement, and dropped by one. Before that the table is locked, and under
-that lock all that was decided before is decided again: by the catalogue, by the database's
-clock, by the policy as it is now, and by a look at the rows where the bounds alone don't say that
-none is live. Whoever has used the table in a transaction has ended it by then, and no other begins.
-A kill at any moment leaves the table as it was, or with one partition less; the lock ends with the
-connection.
+the lock everything is decided again: by the catalogue, by the database's clock, by the policy as it
+is now, and by a scan for live rows if the bounds alone don't exclude them. By then all transactions
+that have used the table have ended, and no other begins. A kill at any moment leaves the table as
+it was, or with one partition less; the lock ends with the connection.
 
-The lock keeps readers waiting, too. So the rows are counted and looked through before it, and under
-it a look may take a quarter of a second. The table is locked at once or not at all on MariaDB. On
-MySQL, where a lock is waited for for a second at least with all others behind, nothing is tried
-while anybody has the table in a long transaction.
+The lock keeps readers waiting, too. So rows are counted and scanned before it, and a scan under it
+may take a quarter of a second. MariaDB locks the table at once or not at all. MySQL waits for a
+lock for at least a second, with all other sessions behind it, so nothing is tried while a long
+transaction uses the table.
 
-No lock holds off those who write the same table on another server: a node of Galera, or of a group
-with several primaries. There a partition goes only if its bounds alone say that it may, whatever
-is written meanwhile; and a node of Galera locks nothing. What others have committed has to be
-applied before its ALTER TABLE, and would wait for the lock: for ever, and all nodes with it.
+No lock keeps off writers on other servers: nodes of a Galera cluster, or of a group with several
+primaries. There a partition goes only if its bounds alone allow it, whatever is written meanwhile;
+and on a node of Galera nothing is locked: transactions of other nodes have to be applied before its
+ALTER TABLE, and would wait for the lock forever, and all nodes with them.
 """
 
 from __future__ import annotations
@@ -30,12 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
-from ttl_odm.partitions.sqlalchemy.work import (
-    HELD,
-    MOVED,
-    InUseError,
-    PartitionWork,
-)
+from ttl_odm.partitions.sqlalchemy.work import HELD, MOVED, InUseError, PartitionWork
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import reading
@@ -51,10 +45,10 @@ if TYPE_CHECKING:
     from ttl_odm.partitions.sqlalchemy.catalogue import Leaf
 
 COPIED: Final = 5_000
-"""Rows of the partition for the rest that are few enough to be copied when another one is made."""
+"""The most rows of the partition for the rest that are copied when another one is made."""
 
-AT_ONCE: Final = 20
-"""How often in a row MariaDB is asked for a table that somebody has at this very moment."""
+_ATTEMPTS: Final = 20
+"""How often in a row MariaDB is asked for the lock on a table that is in use."""
 
 _SHARED: Final = (
     "other servers of the cluster write the table, too, so only the bounds of a partition decide "
@@ -63,7 +57,7 @@ _SHARED: Final = (
 
 
 @dataclass(slots=True)
-class LockingWork(PartitionWork):
+class MySQLWork(PartitionWork):
     """One request on MariaDB or MySQL."""
 
     _is_mariadb: bool = field(init=False)
@@ -94,7 +88,7 @@ class LockingWork(PartitionWork):
                 )
                 return BatchResult(0)
         name = None if rest is None else rest.name[1]
-        # Its own lock comes after the copy, which then would be made at each try.
+        # The statement's own lock comes after its copy, which then would be made at each try.
         with self._locked():
             leaves = read_leaves(self.connection, self.binding)
             if leaves is not None and leaf in leaves.missing():
@@ -106,7 +100,7 @@ class LockingWork(PartitionWork):
 
     def _drop_dead(self, leaf: Leaf) -> BatchResult:
         if self._is_shared() and not self.binding.source.is_known:
-            return self._left_to_batches("another server may be changing the stored default")
+            return self._leave_to_batches("another server may be changing the stored default")
         rows = self._rows(leaf)
         with self._locked():
             if not self._is_still(leaf, dead=True, hindered=False):
@@ -119,7 +113,7 @@ class LockingWork(PartitionWork):
         with reading(self.connection, self.request.timeout):
             is_empty = not count_rows(self.connection, table, *within, limit=1)
         if not is_empty or leaf.hindrance == "shape":
-            return self._left_to_batches(reason)
+            return self._leave_to_batches(reason)
         if leaf.hindrance == "last" or (self._is_shared() and not self.leaves.is_dead(leaf)):
             return BatchResult(0)
         with self._locked():
@@ -129,21 +123,21 @@ class LockingWork(PartitionWork):
                 self._drop(leaf)
         return BatchResult(0)
 
-    def _look(self, leaf: Leaf) -> BatchResult:
+    def _drop_unless_live(self, leaf: Leaf) -> BatchResult:
         if not self.binding.source.is_known:
-            # Under LOCK TABLES a statement may name a table once, and the predicate looks the
+            # Under LOCK TABLES a statement may name a table only once, but the predicate looks the
             # default up several times.
             return self._drop_if_empty(leaf, "each row's stored default has to be looked up")
-        if self._is_looked_through_later(leaf):
+        if self._is_scan_postponed(leaf):
             return BatchResult(0)
         table, within = self._within(leaf)
         began = time.monotonic()
         with reading(self.connection, self.request.timeout):
             is_live = count_rows(self.connection, table, *within, self._live(table), limit=1)
-        if is_live or time.monotonic() - began >= HELD:  # what has expired goes by batches
-            return self._merge(leaf) if is_live else self._look_later(leaf)
+        if is_live or time.monotonic() - began >= HELD:  # batches delete its expired rows
+            return self._merge(leaf) if is_live else self._postpone_scan(leaf)
         if self._is_shared():
-            return self._left_to_batches(_SHARED)
+            return self._leave_to_batches(_SHARED)
         rows = self._rows(leaf)
         with self._locked():
             with self._limited():
@@ -154,30 +148,30 @@ class LockingWork(PartitionWork):
         return BatchResult(rows)
 
     def _merge(self, leaf: Leaf) -> BatchResult:
-        """Let the few rows of a partition be the lowest one's, if that is the one below it.
+        """Merge a partition with few rows into the lowest partition, if that is next to it.
 
-        By one statement, that loses none; what has expired of them goes by batches, as any there.
+        One statement does it, so no row is lost. Batches delete the expired rows of the lowest one.
         """
         past, lowest = self.leaves.past, self.leaves.every[0]
         moves = self.leaves.partitioning.declared.survivors == "move"
         upper = self.leaves.edges(leaf)[1]
         if not moves or past is None or upper is None or leaf.name != lowest.name:
-            return self._look_later(leaf)
+            return self._postpone_scan(leaf)
         if self._rows(leaf) + self._rows(past) > MOVED:
-            return self._look_later(leaf)
+            return self._postpone_scan(leaf)
         with self._locked():
             if self._is_still(leaf, dead=False, hindered=False):
                 self._run(self._ddl.merge(self._cut, past.name[1], leaf.name[1], upper))
                 self._forget(leaf)
         return BatchResult(0)
 
-    def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:  # noqa: ARG002 (the others')
+    def _hand_over(self, leaf: Leaf, into: Cut) -> BatchResult:  # noqa: ARG002 (PostgreSQL's)
         raise StoreError(
             f"{leaf.name[1]} can't become a partition of another table on this database."
         )
 
     def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
-        """The table itself: its optimizer reads no other partition by these bounds."""
+        """The table itself: by these bounds the optimizer reads no other partition."""
         return self.binding.table, [self.leaves.holds(self.binding.table, leaf)]
 
     def _drop(self, leaf: Leaf) -> None:
@@ -187,39 +181,39 @@ class LockingWork(PartitionWork):
     # --- the table for itself --------------------------------------------------------------------
 
     def _is_shared(self) -> bool:
-        """Whether the table is written on other servers, too, as far as this one's settings say."""
+        """Whether other servers write the table, too, according to the settings of this server."""
         if self._sharing is None:
             with reading(self.connection, self.request.timeout):
-                found = self.connection.exec_driver_sql(self._ddl.shared).first()
-            self._sharing = "" if found is None else str(found[0])
+                setting = self.connection.exec_driver_sql(self._ddl.shared).first()
+            self._sharing = "" if setting is None else str(setting[0])
         return bool(self._sharing)
 
     def _lock(self) -> None:
         """Lock the table.
 
         Raises:
-            InUseError: A long transaction has the table, on MySQL.
-            DBAPIError: Somebody has it.
+            InUseError: A long transaction uses the table, on MySQL.
+            DBAPIError: Another session uses it.
         """
         if not self._is_mariadb and self._is_busy():
             raise InUseError("another session is using it in an open transaction")
-        read = tuple(  # and what is there stays as it is meanwhile
+        read = tuple(  # the defaults stay as they are meanwhile
             self._ddl.quoted(*name_of(self.connection, table))
             for table in self.binding.source.tables
         )
         lock = self._ddl.lock(self._cut, read, is_mariadb=self._is_mariadb)
-        for left in reversed(range(AT_ONCE if self._is_mariadb else 1)):
+        for remaining in reversed(range(_ATTEMPTS if self._is_mariadb else 1)):
             try:
                 with reading(self.connection, self.request.timeout):
                     self._run(lock)
             except DBAPIError as error:
-                if left and is_locked(error):
+                if remaining and is_locked(error):
                     continue
                 raise
             return
 
     def _is_busy(self) -> bool:
-        """Whether a long transaction has the table; False where MySQL doesn't show them."""
+        """Whether a long transaction uses the table; False if MySQL doesn't show transactions."""
         cut = self._cut
         try:
             with reading(self.connection, self.request.timeout):
@@ -228,11 +222,11 @@ class LockingWork(PartitionWork):
         except DBAPIError as error:
             if is_away(error):
                 raise
-            return False  # the user may not know, and a second is waited for
+            return False  # without the privilege, the lock is waited for, for a second
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep others off the table; the pool gets the connection without that lock, or not."""
+        """Lock the table; a connection that can't be unlocked isn't returned to the pool."""
         if self._is_shared() and self._sharing == self._ddl.galera:
             with reading(self.connection):
                 yield
@@ -252,7 +246,7 @@ class LockingWork(PartitionWork):
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Let no SELECT take longer than others may wait for it."""
+        """Limit SELECTs to the time for which others may wait."""
         name, units = self._ddl.limit(is_mariadb=self._is_mariadb)
         before = self.connection.exec_driver_sql(f"SELECT @@{name}").scalar_one()
         self._set(name, f"{HELD * units:g}")
