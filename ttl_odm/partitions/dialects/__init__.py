@@ -1,6 +1,6 @@
-"""What is known of partitions in each family of SQL databases: texts, the same for every ORM.
+"""The statements about partitions in each family of SQL databases: texts, for every ORM.
 
-- `ddl`: `PartitionDDL`, how a family cuts tables into partitions
+- `ddl`: `PartitionDDL`, the interface of a family
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL
 
@@ -19,7 +19,7 @@ _FAMILIES: dict[str, PartitionDDL] = {
 
 
 def partition_ddl(name: str) -> PartitionDDL | None:
-    """How a database that an ORM calls by this name cuts tables; None if it doesn't, with us."""
+    """The partitions of a database, by the name that ORMs have for it; None without support."""
     return _FAMILIES.get(name)
 
 

@@ -1,9 +1,10 @@
-"""`PartitionDDL`: what a family of databases says of partitions by time, as SQL texts.
+"""`PartitionDDL`: the statements about partitions by time in a family of databases, as SQL texts.
 
-A partition is a range of one column. What it is called, whether it is a table, and who may not be
-in the way of making or dropping one differ; what is done about it does not, and is the adapters'.
+A partition is a range of one column. Databases differ in how it is named, whether it is a table,
+and which sessions block making or dropping one. What is done with partitions doesn't differ, and is
+left to the adapters.
 
-Nothing here is doubled for drivers that format statements; who hands a text to one doubles it.
+Percent signs are not doubled for drivers that format statements: callers do that.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A table that is cut, with what its statements need; no name is quoted.
+    """A table that is cut into partitions; no name is quoted.
 
     Attributes:
-        schema: Where the table is, and its partitions are made; None for the connection's own.
+        schema: The schema of the table and of new partitions; None for the connection's own.
         name: Its name.
         column: The column that partitions are ranges of.
         unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
@@ -42,18 +43,18 @@ class Cut:
 
     @property
     def rest(self) -> str:
-        """The name of the partition for what belongs in no other."""
+        """The name of the partition for rows that belong in no other."""
         return derived_name(self.name, "rest")
 
     @property
     def past(self) -> str:
-        """The name of the partition for NULLs and what is older than all others, where one is."""
+        """The name of the partition for NULLs and rows older than all other partitions."""
         return derived_name(self.name, "past")
 
     def bound(self, instant: datetime) -> str:
         """An aware datetime as the bound of a range."""
         if self.unit is None:
-            # What is read from a database may have a fraction.
+            # Bounds that are read from a database may have a fraction.
             return f"'{instant:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".") + "+00'"
         microseconds = (instant - EPOCH) // timedelta(microseconds=1)
         return str(microseconds * PER_SECOND[self.unit] // 1_000_000)
@@ -61,7 +62,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A partition that is to be made: its name, and its instants from `start` on, before `end`."""
+    """A partition to make: its name, and its range of instants from `start` on, before `end`."""
 
     name: str
     start: datetime
@@ -69,17 +70,16 @@ class Range:
 
 
 class PartitionDDL(ABC):
-    """The statements by which a family of databases makes, drops and lists partitions.
+    """The statements that list and make partitions in a family of databases.
 
-    How one is made and dropped differs too much for one set of statements: where there are
-    transactions of DDL these have several each, and elsewhere each statement is all or nothing.
-    What every database has is here.
+    How a partition is made and dropped later differs too much for one set of methods: with
+    transactions of DDL it takes several statements, elsewhere one that is done whole or not at all.
 
     Attributes:
-        has_past: Whether the lowest partition of a table that we make is for NULLs, and for what is
-            older than all others.
+        has_past: Whether the lowest partition of a table that we cut is for NULLs, and for rows
+            older than all other partitions.
         hands_over: Whether a partition can become one of another table.
-        instant_unit: The unit of the model's own instants ("us"), where these are integers.
+        instant_unit: The unit of the columns that we add ("us"), if they are integers.
     """
 
     has_past: ClassVar[bool] = False
@@ -92,29 +92,29 @@ class PartitionDDL(ABC):
 
     @abstractmethod
     def quoted(self, schema: str | None, name: str) -> str:
-        """A table's, or a partition's, name in a statement."""
+        """The name of a table or partition in a statement."""
 
     def bound(self, cut: Cut, instant: datetime) -> str:
-        """An aware datetime as the bound of a range, and to compare the column with."""
+        """An aware datetime as the bound of a range, also for comparisons with the column."""
         return cut.bound(instant)
 
     @abstractmethod
     def leaves(self, unit: str | None) -> str:
         """The query for the partitions of a table, with the parameters `schema`, `name`, `column`.
 
-        They are the table's; a NULL for the schema is the connection's own. No row at all says that
-        the table isn't cut by ranges of this column alone. Otherwise it has a row for each, or a
-        single one with a NULL for `name` where there is none:
+        They name the table; a NULL for the schema is the connection's own. The query returns no row
+        if the table isn't cut by ranges of this column alone. Otherwise it returns a row for each
+        partition, or a single row with a NULL for `name` if there is none:
 
         - ``home``: the schema of the table;
         - ``schema``, ``name``: of the partition;
         - ``lower``, ``upper``: its bounds, in microseconds since 1970; NULL for an open end;
-        - ``is_rest``: whether it is the one for all other rows;
-        - ``takes_nulls``: whether rows with a NULL in the column are in it, besides its own;
+        - ``is_rest``: whether it is the partition for all other rows;
+        - ``takes_nulls``: whether it also contains the rows with a NULL in the column;
         - ``hindrance``: why it can't go as a whole, a key of `HINDRANCES`; NULL if it can;
         - ``estimate``: how many rows it has, by the database's statistics; NULL if unknown;
-        - ``is_heard``: whether a trigger hears of rows that are inserted into the table;
-        - ``columns``: the names of those that are written, not generated.
+        - ``is_heard``: whether rows that are inserted into the table fire a trigger;
+        - ``columns``: the names of the columns that aren't generated.
         """
 
     @abstractmethod
@@ -132,4 +132,4 @@ HINDRANCES: Final = {
     "shape": "it is partitioned itself, or is a foreign table",
     "detaching": "another session is detaching it",
 }
-"""Why a partition can't go as a whole, as reports say it."""
+"""The reasons why a partition can't go as a whole, in the words of reports."""

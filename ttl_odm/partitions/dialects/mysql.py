@@ -1,13 +1,13 @@
-"""Partitions of MariaDB and MySQL: parts of a table, each with rows below a bound of its own.
+"""Partitions of MariaDB and MySQL: parts of a table, each with the rows below its own bound.
 
-A partition has an upper bound only: it begins where the one below it ends, so that one that is
-dropped leaves its range to the one above. NULL is below everything. A table that is made here has a
-lowest partition for NULLs and for what is older than all others, and a highest one for the rest.
+A partition has an upper bound only. It begins where the one below it ends, so a dropped partition
+leaves its range to the one above. NULL is below everything. A table that is cut here has a lowest
+partition for NULLs and rows older than all other partitions, and a highest one for the rest.
 
-A statement that changes partitions commits, and is done as a whole or not at all. It takes the
-table for itself for a moment, waiting for every transaction that has used it, and whoever comes
-meanwhile waits behind it. So on MariaDB it doesn't wait (``NOWAIT``). MySQL knows no wait below a
-second, so it is asked first who is there: see `busy`.
+A statement that changes partitions commits, and is done whole or not at all. It takes the table for
+itself for a moment: it waits for every transaction that has used the table, and new ones wait
+behind it. So on MariaDB it doesn't wait (``NOWAIT``). MySQL can't wait for less than a second, so
+transactions that use the table are counted first: see `busy`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 
 class MySQLPartitions(PartitionDDL):
-    """Partitions by ``RANGE COLUMNS`` of one column; those that others make by ``RANGE``, too."""
+    """Partitions by ``RANGE COLUMNS`` of one column; existing ones may be by ``RANGE``."""
 
     has_past = True
     instant_unit = "us"
 
     def quoted(self, schema: str | None, name: str) -> str:
-        """In backticks, which every mode of the server takes."""
+        """The name in backticks, which work in every SQL mode."""
         names = [name] if schema is None else [schema, name]
-        return ".".join(f"`{each.replace('`', '``')}`" for each in names)
+        return ".".join(f"`{part.replace('`', '``')}`" for part in names)
 
     def bound(self, cut: Cut, instant: datetime) -> str:
-        """Without an offset: dates and times are in UTC."""
+        """A bound without an offset: dates and times are in UTC."""
         return cut.bound(instant).replace("+00'", "'")
 
     def leaves(self, unit: str | None) -> str:
-        """From ``information_schema``, which is read inside LOCK TABLES too."""
+        """The query of ``information_schema``, which can be read inside LOCK TABLES too."""
         factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
         return _LEAVES.format(factor=factor, user=_USER)
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
-        """By one statement, once the table has all that is added to it when it is created."""
+        """One statement, for a table that has got all of its indexes and constraints."""
         return [f"ALTER TABLE {self.table(cut)} {self.clause(cut, ranges)}"]
 
     def clause(self, cut: Cut, ranges: Sequence[Range]) -> str:
-        """How a table is cut: the lowest partition, these, and the one for the rest."""
+        """The clause that cuts a table: the lowest partition, these, and the one for the rest."""
         start = self.bound(cut, ranges[0].start)
         leaves = [
             f"PARTITION {self.quoted(None, cut.past)} VALUES LESS THAN ({start})",
@@ -59,7 +59,7 @@ class MySQLPartitions(PartitionDDL):
         return f"PARTITION BY {by} ({', '.join(leaves)})"
 
     def make(self, cut: Cut, leaf: Range, rest: str | None) -> str:
-        """Make a partition above all others; its rows come from the one for the rest, if any."""
+        """Make a partition above all others; it gets its rows from the one for the rest, if any."""
         made = self._leaf(cut, leaf)
         if rest is None:
             return f"ALTER TABLE {self.table(cut)} ADD PARTITION ({made})"
@@ -68,9 +68,9 @@ class MySQLPartitions(PartitionDDL):
         return f"ALTER TABLE {self.table(cut)} REORGANIZE PARTITION {name} INTO {into}"
 
     def lock(self, cut: Cut, read: Sequence[str] = (), *, is_mariadb: bool) -> str:
-        """Keep all others off the table, until `unlock`; no transaction that used it goes on.
+        """Keep all other sessions off the table until `unlock`, once their transactions have ended.
 
-        Other tables that are `read` meanwhile, by their quoted names, stay as they are.
+        Tables that are `read` meanwhile, by their quoted names, can't be changed.
         """
         tables = [f"{self.table(cut)} WRITE", *(f"{name} READ" for name in read)]
         return f"LOCK TABLES {', '.join(tables)}{' NOWAIT' if is_mariadb else ''}"
@@ -88,7 +88,7 @@ class MySQLPartitions(PartitionDDL):
         return f"ALTER TABLE {self.table(cut)} REORGANIZE PARTITION {first}, {second} INTO ({into})"
 
     def limit(self, *, is_mariadb: bool) -> tuple[str, int]:
-        """The setting that limits how long a SELECT may take, and its units in a second."""
+        """The setting that limits the duration of a SELECT, and its units in a second."""
         return ("max_statement_time", 1) if is_mariadb else ("max_execution_time", 1_000)
 
     busy: Final = """
@@ -98,17 +98,19 @@ JOIN performance_schema.threads o ON o.thread_id = l.owner_thread_id
 WHERE l.object_type = 'TABLE' AND l.object_schema = :schema AND l.object_name = :name
 AND t.state = 'ACTIVE' AND t.timer_wait > 50000000000 AND o.processlist_id <> CONNECTION_ID()
 """
-    """How many have the table in a transaction that has lasted for longer than 50 ms, on MySQL.
+    """Counts the transactions of MySQL that use the table and have lasted for more than 50 ms.
 
-    Its picoseconds; a shorter one is over in a moment, in all likelihood.
+    The unit of ``timer_wait`` is picoseconds. A shorter transaction will very likely end soon.
     """
 
     shared: Final = """
 SHOW GLOBAL VARIABLES WHERE (Variable_name = 'wsrep_on' AND Value = 'ON')
 OR (Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF')
 """
-    """Has a row, which begins with the name of a setting, on a server whose tables are written on
-    others, too: `galera`, or the other one on a member of a group with several primaries."""
+    """Returns a row if other servers write the tables, too: the name of the setting that says so.
+
+    That is `galera`, or the other one on a member of a group with several primaries.
+    """
 
     galera: Final = "wsrep_on"
 
@@ -169,8 +171,8 @@ FROM (
   GROUP BY p.table_schema, p.partition_name
 ) q
 """
-"""719528: the days of 1970-01-01. A partition has a row for each of its subpartitions.
+"""719528 is TO_DAYS('1970-01-01'). A partition has a row for each of its subpartitions.
 
-A column of the type TIMESTAMP is cut in the time zone of the session, so it isn't cut for us. Who
-lacks the privilege TRIGGER is shown no triggers.
+A TIMESTAMP column is cut in the session's time zone, so such partitions don't count. Users without
+the TRIGGER privilege are shown no triggers.
 """

@@ -1,29 +1,31 @@
 """Partitions of PostgreSQL: tables of their own, which are attached and detached.
 
-What locks out whom. Every statement on the table opens the table itself, and locks the partitions
-that it can't rule out. A transaction that waits for ACCESS EXCLUSIVE keeps later ones waiting.
+Which statement takes which lock. Every statement on the table opens the table itself, and locks the
+partitions that it can't rule out. A transaction that waits for ACCESS EXCLUSIVE keeps later ones
+waiting.
 
 - ``DROP TABLE`` of a partition: ACCESS EXCLUSIVE on the table, the partition and the one for the
-  rest; nothing on the tables that its foreign keys refer to.
-  PostgreSQL rejects it where foreign keys refer to the table.
+  rest; no lock on the tables that its foreign keys refer to. PostgreSQL rejects it if foreign keys
+  refer to the table.
 - ``DETACH PARTITION``: the same, and SHARE ROW EXCLUSIVE on the tables that its foreign keys refer
   to. On tables whose foreign keys refer to it: first SHARE, then ACCESS EXCLUSIVE. A ``DROP TABLE``
-  after it takes ACCESS EXCLUSIVE on all of these. ``CONCURRENTLY`` would take less, but PostgreSQL
-  rejects it where there is a partition for the rest.
-- ``CREATE TABLE (LIKE)`` and ``ATTACH PARTITION``: SHARE UPDATE EXCLUSIVE on the table, which lets
-  readers and writers through; ``PARTITION OF`` would take ACCESS EXCLUSIVE. On the partition for
-  the rest it is ACCESS EXCLUSIVE in any case, because its rows are scanned.
+  after it takes ACCESS EXCLUSIVE on all of these. ``CONCURRENTLY`` would take weaker locks, but
+  PostgreSQL rejects it if there is a partition for the rest.
+- ``CREATE TABLE (LIKE)`` and ``ATTACH PARTITION``: SHARE UPDATE EXCLUSIVE on the table, which
+  readers and writers don't notice; ``PARTITION OF`` would take ACCESS EXCLUSIVE. On the partition
+  for the rest it is ACCESS EXCLUSIVE in any case, because its rows are scanned.
 
-**Rows change their partition only while the table is locked against everybody.** A statement that
-has opened the table has read which partitions there are, may wait for the lock on one of them, and
-takes its snapshot after that wait. A lock on the partition for the rest alone would let it begin
-before an ``ATTACH PARTITION`` and see the moment after it: the rows that were moved would be gone
-from the one partition, and it wouldn't know the other.
+**Rows change their partition only while the table is locked against all other sessions.** A
+statement that has opened the table has read the list of its partitions, may wait for the lock on
+one of them, and takes its snapshot after that wait. If only the partition for the rest were locked,
+it could begin before an ``ATTACH PARTITION`` and take its snapshot after it: the moved rows would
+be gone from the one partition, and it wouldn't know the other.
 
 **No transaction here exchanges a lock that keeps writers out for a stronger one.** An application's
 transaction that has read the table and then writes to it would wait for the first lock, while the
-second one waits for that transaction. PostgreSQL sees that at once and ends the application's. So
-the strongest lock comes first, before anything is held, and scans are made under it.
+second one waits for that transaction. PostgreSQL detects the deadlock at once and ends the
+application's transaction. So the strongest lock comes first, before anything else is locked, and
+scans happen under it.
 """
 
 from __future__ import annotations
@@ -42,42 +44,42 @@ if TYPE_CHECKING:
 
 
 class PostgreSQLPartitions(PartitionDDL):
-    """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` one.
+    """Partitions by ``RANGE`` of one column, and a ``DEFAULT`` partition.
 
-    How it is done. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
-    again, and a scan for a live row where the bounds alone don't say that there is none, then
-    `drop`. Moving: the same with `move`. Handing over: `prepare_handover`, and after `enter`
-    `hand_over`. The names of partitions come as `quoted` gives them.
+    The order of calls. Making: `make`. Dropping: `enter`, then the catalogue and the clock decide
+    again, with a scan for a live row if the bounds alone don't exclude one, then `drop`. Moving:
+    the same with `move`. Handing over: `prepare_handover`, and after `enter`, `hand_over`. Names of
+    partitions are passed as `quoted` returns them.
     """
 
     hands_over = True
 
     def quoted(self, schema: str | None, name: str) -> str:
-        """As a statement has it; nothing in it is doubled for a driver."""
+        """The name in double quotes; nothing in it is doubled for a driver."""
         return relation(schema, name)
 
     def clause(self, column: str) -> str:
-        """What stands behind ``PARTITION BY`` when the table is created."""
+        """The part after ``PARTITION BY`` when the table is created."""
         return f"RANGE ({relation(None, column)})"
 
     def leaves(self, unit: str | None) -> str:
-        """From the catalogue: bounds are texts there, in the session's own spelling."""
+        """The query of the catalogue, where bounds are texts in the session's own format."""
         factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
         edges = ("e.lower", "e.upper")
         lower, upper = (_MICROSECONDS.format(edge=edge, factor=factor) for edge in edges)
         return _LEAVES.format(lower=lower, upper=upper)
 
     def enter(self, cut: Cut, *leaves: str) -> str:
-        """Keep others off the table, and off these partitions, until the transaction ends.
+        """Keep other sessions off the table and these partitions until the transaction ends.
 
-        The table first, as in every statement that uses it. The partitions are for those who name
-        them instead of the table.
+        The table is locked first, as in every statement that uses it. The partitions are locked
+        against statements that name them instead of the table.
         """
         names = ", ".join([f"ONLY {self.table(cut)}", *leaves])
         return f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"
 
     def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
-        """As simple as can be: nobody uses the table yet."""
+        """Simple statements, since no session uses the table yet."""
         rest = self.quoted(cut.schema, cut.rest)
         return [
             f"CREATE TABLE {rest} PARTITION OF {self.table(cut)} DEFAULT",
@@ -89,17 +91,17 @@ class PostgreSQLPartitions(PartitionDDL):
         ]
 
     def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
-        """Make a partition beside the table, and attach it when its rows are in it.
+        """Make a partition as a table, and attach it when its rows are in it.
 
-        `rest` is the one for all other rows if it has some that belong in the new one: they are
-        moved, with these columns. None if it has none. The second statement moves them while others
-        go on reading and writing. Those after it lock the table, as `enter` does, move what was
-        written meanwhile, and attach.
+        `rest` is the partition for all other rows if it has rows of the new one; otherwise None.
+        The second statement moves these rows, by their `columns`, while other sessions read and
+        write. The later ones lock the table, as `enter` does, move the rows written meanwhile, and
+        attach.
         """
         name = self.quoted(cut.schema, leaf.name)
         table = self.table(cut)
         attach = f"ATTACH PARTITION {name} FOR VALUES {self._range(cut, leaf)}"
-        # An identity is the table's; one of the partition's own would be in the way.
+        # The identity is the table's; a partition with its own couldn't be attached.
         create = f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL EXCLUDING IDENTITY)"
         statements = [create, f"ALTER TABLE {table} {attach}"]
         if rest is not None:
@@ -110,14 +112,14 @@ class PostgreSQLPartitions(PartitionDDL):
         return statements
 
     def within(self, cut: Cut, leaf: Range) -> str:
-        """The condition for rows that belong in a partition: both bounds, as that has them."""
+        """The condition for rows that belong in a partition, by its bounds."""
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
 
     def drop(self, cut: Cut, leaf: str, *, is_referred_to: bool = False) -> list[str]:
-        """Drop a partition with its rows, after `enter`: it is still one of the table.
+        """Drop a partition with its rows, after `enter`; it is still attached to the table.
 
-        If foreign keys refer to the table, `enter` has locked what `related` names, too.
+        If foreign keys refer to the table, `enter` must have locked the `related` tables, too.
         """
         detach = [self._detach(cut, leaf)] if is_referred_to else []
         return [*detach, f"DROP TABLE {leaf}"]
@@ -125,18 +127,18 @@ class PostgreSQLPartitions(PartitionDDL):
     def related(self) -> str:
         """The query for other tables that foreign keys connect with a partition, as SQL names.
 
-        Its parameters are the `leaf` and the `table`, as `quoted` gives them. Tables that the user
-        may not lock are left out.
+        Its parameters are the `leaf` and the `table`, as `quoted` returns them. Tables that the
+        user may not lock are left out.
         """
         return _RELATED
 
     def move(self, cut: Cut, leaf: str, places: str, columns: Sequence[str]) -> list[str]:
-        """Move rows of a partition to the one for the rest, and drop it with all others.
+        """Move rows of a partition to the one for the rest, and drop it with its other rows.
 
-        By their physical places: `places` is their ``ctid`` as an array, `columns` are those to
-        write. The rows wait in a temporary table until the partition has gone, since the one for
-        the rest doesn't take them before. (A detached partition could wait itself, but see above.)
-        The last statement's count of rows is the number of rows moved.
+        `places` are the physical places (``ctid``) of the rows, as an array, and `columns` are the
+        columns to write. The rows wait in a temporary table until the partition is gone, since the
+        one for the rest doesn't accept them before. (They could wait in the detached partition, but
+        see the locks above.) The last statement's count is the number of moved rows.
         """
         some = ", ".join(relation(None, column) for column in columns)
         chosen = f"SELECT {some} FROM {leaf} WHERE ctid = ANY({as_value(places)}::tid[])"
@@ -148,9 +150,9 @@ class PostgreSQLPartitions(PartitionDDL):
         ]
 
     def prepare_handover(self, cut: Cut, leaf: str, edges: Edges) -> list[list[str]]:
-        """What makes `hand_over` short: transactions, of which each may be done again.
+        """Transactions that make `hand_over` short; each may be repeated.
 
-        A CHECK that says what the bounds say: then nothing is read while readers wait.
+        They add a CHECK for the bounds, so that no rows are read while readers wait.
         """
         check = f"CONSTRAINT {_CHECK} CHECK ({self._between(cut, edges)})"
         alter = f"ALTER TABLE {leaf}"
@@ -162,7 +164,7 @@ class PostgreSQLPartitions(PartitionDDL):
     def hand_over(self, cut: Cut, leaf: tuple[str, str], into: Cut, edges: Edges) -> list[str]:
         """Make a partition, by its schema and name, one of another table, with the same bounds.
 
-        Detached, moved to the schema of the archive, and attached there, with its name.
+        It is detached, moved to the schema of the archive, and attached there under its name.
         """
         schema, name = leaf
         theirs = self.quoted(into.schema, name)
@@ -206,7 +208,7 @@ CASE WHEN {edge} IN ('MINVALUE', 'MAXVALUE') THEN NULL
     THEN CAST(EXTRACT(EPOCH FROM CAST({edge} AS timestamp)) * 1000000 AS bigint) END
   ELSE CAST(CAST({edge} AS numeric) * {factor} AS bigint) END
 """
-"""By the type that the column has, whatever a model says of it."""
+"""By the type of the column in the database, not in the model."""
 
 _RELATED: Final = """
 SELECT k.other::regclass::text FROM (
@@ -254,8 +256,8 @@ WHERE p.oid = to_regclass(
   COALESCE(quote_ident(CAST(:schema AS text)) || '.', '') || quote_ident(CAST(:name AS text)))
 AND t.partstrat = 'r' AND t.partnatts = 1 AND a.attname = CAST(:column AS text)
 """
-"""OFFSET 0 lets each bound be made into a text once, not wherever it is named. A subquery with IN
-is read once, where EXISTS would read all constraints for each partition: no index has `confrelid`.
+"""OFFSET 0: each bound is made a text once, not at each mention. A subquery with IN is read once;
+EXISTS would read all constraints for each partition, since no index begins with ``confrelid``.
 
-40: the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT. PostgreSQL 13 has no column
-``inhdetachpending``."""
+40 are the bits of DELETE and TRUNCATE in ``tgtype``; 4 is that of INSERT. PostgreSQL 13 has no
+column ``inhdetachpending``."""
