@@ -1,14 +1,14 @@
-"""Tables that are cut by time, so that what has expired goes a partition at a time: `Partitions`.
+"""`Partitions`: tables that are cut by time, so that expired rows go a partition at a time.
 
 - `facts`: what reports say of a table's partitions, and the part of a sweep that handles them.
 - `dialects`: how each family of databases makes, drops and lists partitions.
-- `sqlalchemy`: all that tables in partitions need on SQLAlchemy.
-- `alembic`: how migrations cut tables that are there.
+- `sqlalchemy`: everything that partitioned tables need on SQLAlchemy.
+- `alembic`: how migrations cut existing tables.
 
-Here is arithmetic only: in which stretch an instant is, which stretches are wanted ahead of now,
-what each is called. All of it is in UTC, whatever a column or a session shows.
+This module only calculates: which time range contains an instant, which ranges are needed ahead of
+now, and their names. All of it is in UTC, whatever a column or a session shows.
 
-This module must not know a database, nor what a partition is in one.
+It must not know a database, nor what a partition is in one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Maker = Literal["sweeper", "others"]
 
 _SPANS: Final = re.compile(r"(\d{1,2}) (hour|day|week|month)s?")
 _HOURS: Final = (1, 2, 3, 4, 6, 8, 12)
-"""Those that divide a day, so that a day begins with a stretch."""
+"""Hours that divide a day, so that each day begins with a new time range."""
 
 _FIX: Final = "write '1 hour' (or 2, 3, 4, 6, 8, 12 hours), '1 day', '1 week' or '1 month'"
 _MOST_AHEAD: Final = 10_000
@@ -40,16 +40,16 @@ _MONTHS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The instants of one partition: from `start` on, before `end`; both aware, in UTC."""
+    """The time range of one partition: from `start` on, before `end`; both aware, in UTC."""
 
     start: datetime
     end: datetime
 
     @property
     def suffix(self) -> str:
-        """What the name of its partition ends in, by its start: ``p20261125``, ``p20261125_06``.
+        """The end of its partition's name, from its start: ``p20261125``, ``p20261125_06``.
 
-        A start that is not a full hour is named to the second.
+        A start that is not a full hour is written to the second.
         """
         start = self.start
         if start.minute or start.second:
@@ -82,7 +82,7 @@ class Partitions(Layout):
     made_by: Maker = "sweeper"
 
     def __post_init__(self) -> None:
-        """Refuse what would cut no table.
+        """Reject values with which no table can be cut.
 
         Raises:
             TTLConfigurationError: Names the field, the value and what to write instead.
@@ -100,7 +100,7 @@ class Partitions(Layout):
 
     @property
     def is_of_days(self) -> bool:
-        """Whether each partition begins at midnight, as a column of dates needs."""
+        """Whether each partition begins at midnight, which a column of dates requires."""
         return self._read()[1] != "hour"
 
     def at(self, instant: datetime) -> Stretch:
@@ -144,6 +144,7 @@ class Partitions(Layout):
         return list(stretches)
 
     def _read(self) -> tuple[int, str]:
+        """Return the number and the unit of the span."""
         span: object = self.span
         match = _SPANS.fullmatch(span) if isinstance(span, str) else None
         if match is None:

@@ -1,4 +1,4 @@
-"""What a sweep says of a table's partitions, and the part of it that makes and drops them.
+"""What reports say of a table's partitions, and the part of a sweep that makes and drops them.
 
 This module must not know what a partition is in any database.
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.facts import Reported
 
 PARTITIONS: Final = Part("partitions", whole=True)
-"""Whole partitions: missing ones are made, those with no live row dropped.
+"""Whole partitions: missing ones are made, and those without live rows are dropped.
 
-It comes first, and needs nothing to be expired.
+This part comes first, even if no row has expired.
 """
 
 NUMBERS: Final = {
@@ -76,7 +76,7 @@ class PartitionsCounted(Fact):
         }
 
     def numbers(self, target: Reported) -> Iterator[Reading]:  # noqa: ARG002 (the report's)
-        """Return the gauges of these."""
+        """Return the gauges of these numbers."""
         for name, value in self.to_dict().items():
             yield Reading(NUMBERS[name], value)
 

@@ -1,11 +1,11 @@
-"""Cutting a table that is there, on MariaDB and MySQL: by one statement, which copies the table.
+"""Cutting an existing table on MariaDB and MySQL: by one statement, which copies the table.
 
-Neither knows another way, and whoever writes waits until the copy is made. So it is done only
-where that was asked for. The primary key gets the column by the same statement, for keys are unique
-within a partition only. It is done as a whole or not at all: whatever ends a run in the middle, the
-next one finds the table cut, or as it was.
+There is no other way, and writers wait until the copy is made. So it is done only if the migration
+allows it. The same statement adds the column to the primary key, since keys are unique only within
+a partition. It is done whole or not at all: after an interrupted run the next one finds the table
+cut, or as it was.
 
-Nothing is changed before every check has passed. They only read.
+Nothing is changed before every check has passed; the checks only read.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 MOST: Final = 1_000
-"""Partitions that a table gets at most, of the 8,192 that one may have: each is a file that is
-open. What is older is in one of them, which is dropped when its youngest row has expired."""
+"""The most partitions that a table gets, of the 8,192 that are possible: each is an open file.
+
+All older rows are in the first one, which is dropped when its youngest row has expired.
+"""
 
 _OLDEST: Final = "1000-01-01"
-"""Nothing older is a date for these databases, least of all a zero date."""
+"""The first date that these databases support; older values, such as zero dates, are invalid."""
 
 
 class _Key(NamedTuple):
-    """A key that has to be unique: its parts with the column behind them, if it lacks that."""
+    """A unique key: its columns and the partitioning column, and whether it contains that one."""
 
     with_column: str
     has_column: bool
 
 
 class MySQLCut:
-    """How one table is cut."""
+    """Cuts one table."""
 
     def __init__(self, steps: Steps[MySQL], binding: Binding) -> None:
         """Take the names from the table's stand-in; nothing is read yet."""
         partitioning = partitioning_on(binding)
-        assert partitioning is not None  # noqa: S101 (else nothing is to be cut)
+        assert partitioning is not None  # noqa: S101 (the stand-in has one)
         self._steps = steps
         self._partitioning = partitioning
         self._ddl = MySQLPartitions()
@@ -61,18 +63,18 @@ class MySQLCut:
 
     @property
     def _is_cut(self) -> bool:
-        """Whether the table is cut by the column already."""
+        """Whether the table is already cut by the column."""
         schema, table = self._names.values()
         name = (schema, str(table))
         return bool(read_catalogue(self._steps.run.connection, self._partitioning, self._ddl, name))
 
-    # --- what is refused -------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def refuse(self) -> None:
-        """Refuse what can't be cut.
+        """Reject a table that can't be cut.
 
         Raises:
-            MigrationRefusedError: With the reason, and what to do.
+            MigrationRefusedError: With the reason, and the fix.
         """
         if self._steps.run.offline or self._is_cut:
             return
@@ -81,7 +83,7 @@ class MySQLCut:
             raise MigrationRefusedError(f"Table {self._steps.target.label}: {reason}")
 
     def _reasons(self) -> Iterator[str]:
-        """What stands against it, one after the other: what is worse comes first."""
+        """The reasons why the table can't be cut, the most serious first."""
         column, table = self._column.name, self._ddl.table(self._cut)
         for method, expression in self._read(PARTITIONED):
             yield (
@@ -102,9 +104,9 @@ class MySQLCut:
                 "time_zone = '+00:00', or leave partition= out."
             )
         if keys := self._read(_FOREIGN_KEYS):
-            lines = ", ".join(f"{key} of {of}" for of, key in keys)
+            names = ", ".join(f"{key} of {owner}" for owner, key in keys)
             yield (
-                f"it has foreign keys, or other tables refer to it ({lines}), which MariaDB and "
+                f"it has foreign keys, or other tables refer to it ({names}), which MariaDB and "
                 "MySQL don't support for partitioned tables. Drop them first, or leave "
                 "partition= out."
             )
@@ -137,40 +139,41 @@ class MySQLCut:
 
     @property
     def _key(self) -> list[str]:
-        """The clauses by which the primary key gets the column; none if it has it, or is none."""
+        """The clauses that add the column to the primary key; none if it is in it, or no key."""
         key = self._keys().get("PRIMARY")
         if key is None or key.has_column:
             return []
         return ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({key.with_column})"]
 
     def _keys(self) -> dict[str, _Key]:
-        """Each key that has to be unique, by its name; a script knows none."""
+        """The unique keys by name; none in a script, which has no database to ask."""
         parts: dict[str, list[str]] = {}
-        having: set[str] = set()
+        complete: set[str] = set()
         for index, name, length, is_descending in self._read(_UNIQUE):
             part = "(...)" if name is None else self._ddl.quoted(None, name)
             part += f"({length})" * bool(length) + " DESC" * bool(is_descending)
             parts.setdefault(index, []).append(part)
             if name == self._column.name:
-                having.add(index)
+                complete.add(index)
         return {
-            index: _Key(", ".join([*columns, self._quoted]), index in having)
+            index: _Key(", ".join([*columns, self._quoted]), index in complete)
             for index, columns in parts.items()
         }
 
     def _read(self, query: str, **values: object) -> list[Any]:
+        """The rows of a query about the table; none in a script."""
         if self._steps.run.offline:
             return []
         return list(self._steps.run.connection.execute(text(query), {**self._names, **values}))
 
     def _ask(self, query: str) -> Any:
-        """The first value of a query in which names stand as they are."""
+        """The first value of a query without parameters."""
         return self._steps.run.connection.scalar(text(query.replace(":", r"\:")))
 
-    # --- what is done ----------------------------------------------------------------------------
+    # --- cutting ---------------------------------------------------------------------------------
 
     def make(self) -> None:
-        """Cut the table. What one lacks that is cut already, the sweeper makes."""
+        """Cut the table, unless it is cut: then the sweeper makes missing partitions."""
         run = self._steps.run
         if not run.offline and self._is_cut:
             return
@@ -180,12 +183,12 @@ class MySQLCut:
         run.at_length(sql.replace("%", "%%") if doubled else sql)
 
     def _example(self) -> str:
-        """The statement for a tool: all that is past is in one partition."""
+        """The statement for a tool; it puts all rows of the past into one partition."""
         clauses = f"{', '.join(self._key)} {self._clause(0)}".strip()
         return f"ALTER TABLE {self._ddl.table(self._cut)} {clauses}"
 
     def _clause(self, most: int) -> str:
-        """The partitions, of which there are `most` at most, unless more are wanted ahead."""
+        """The clause with the partitions: at most so many, unless more are needed ahead."""
         now = self._now()
         stretches = self._partitioning.declared.covering(self._oldest() or now, now, most)
         return self._ddl.clause(self._cut, [named(self._cut, stretch) for stretch in stretches])
@@ -202,7 +205,7 @@ class MySQLCut:
         table, unit = self._ddl.table(self._cut), self._cut.unit
         query = f"SELECT MIN({self._quoted}) FROM {table}"
         if unit is None:
-            # As a number: what a driver makes of a date depends on the driver.
+            # As a number: drivers differ in how they convert dates.
             first = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN({self._quoted}))"
             query = f"SELECT {first} FROM {table} WHERE {self._quoted} >= '{_OLDEST}'"
         number = self._ask(query)
@@ -212,7 +215,7 @@ class MySQLCut:
 
 
 def _instant(microseconds: int) -> datetime:
-    """As a datetime, or the nearest one that these databases have."""
+    """Microseconds since 1970 as the nearest datetime that these databases support."""
     first, last = (
         (datetime(year, 1, 1, tzinfo=timezone.utc) - EPOCH) // timedelta(microseconds=1)
         for year in (1000, 9000)
@@ -235,7 +238,7 @@ SELECT index_name, column_name, sub_part, collation = 'D' FROM information_schem
 WHERE table_schema = {_HERE} AND table_name = :table AND non_unique = 0
 ORDER BY index_name, seq_in_index
 """
-"""A part that is an expression has no column."""
+"""A part that is an expression has no column name."""
 
 _FEATURES: Final = f"""
 SELECT CONCAT('column ', column_name, ' is a ', data_type) FROM information_schema.columns

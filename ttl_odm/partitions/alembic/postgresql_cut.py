@@ -1,14 +1,14 @@
-"""PostgreSQL: a table that is in use becomes the first partition of a new one with its name.
+"""PostgreSQL: a table in use becomes the first partition of a new table with its name.
 
-What takes long is done before, while all others read and write: an index for the longer primary
-key, and a CHECK that the column is below a bound, which is validated. By that CHECK the table can
-be attached without a look at its rows. So the swap is one short statement, tried again like any:
-the table is renamed, another one is made in its place with all that belongs to it, and takes the
-old one in, for all that is below the bound.
+The long steps come first, while other sessions read and write: building an index for the longer
+primary key, and validating a CHECK that the column is below a bound. With that CHECK the table can
+be attached without reading its rows. So the swap is one short transaction, retried like any other:
+it renames the table, makes another one in its place with everything that belongs to it, and
+attaches the old one, for all values below the bound.
 
-Until the swap the CHECK refuses rows at the bound and after it, so the bound is chosen such that
-nobody comes near it, and the CHECK is dropped again whatever goes wrong. A run that was killed
-leaves the index, or the CHECK: the next one goes on from there.
+Until the swap the CHECK rejects rows at or after the bound, so the bound is far enough ahead that
+no row gets near it, and the CHECK is dropped if anything goes wrong. A killed run leaves the index,
+or the CHECK: the next one continues from there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger("alembic.ttl_odm")
 _CHECK: Final = "ttl_odm_bound"
 _DAY: Final = timedelta(days=1)
 _FURTHEST: Final = timedelta(days=3650)
-"""What ends later than that was never meant to end."""
+"""A date of expiry further ahead is a substitute for "never"."""
 
 _SWAP: Final = 10.0
 """Seconds after which a swap, which takes some hundredths of one, is undone."""
@@ -60,12 +60,12 @@ _CANCELED: Final = "57014"
 
 
 class PostgreSQLCut:
-    """Cutting one table."""
+    """Cuts one table."""
 
     def __init__(self, steps: PostgreSQLSteps, binding: Binding) -> None:
-        """Take what the steps know of the table, and how they build an index."""
+        """Take the names from the steps and the table's stand-in; nothing is read yet."""
         partitioning = partitioning_on(binding)
-        assert partitioning is not None  # noqa: S101 (that is what there is to do)
+        assert partitioning is not None  # noqa: S101 (the stand-in has one)
         self._steps, self._run, self._target = steps, steps.run, steps.target
         self._binding, self._build_index = binding, steps.build_index
         self._declared = partitioning.declared
@@ -75,14 +75,17 @@ class PostgreSQLCut:
         self._column = relation(None, self._cut.column)
         self._key = self._target.name_of("ix_", "ttl_key")
 
-    # --- before anything is changed --------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def refuse(self) -> None:
-        """Refuse what can't be cut; what is cut already is not looked at."""
+        """Reject a table that can't be cut, unless it is cut already.
+
+        Raises:
+            MigrationRefusedError: With the reason, and the fix.
+        """
         if self._run.offline or self._leaves() is not None:
             return
-        table = self._read()
-        self._refuse(table)
+        self._refuse_table(self._read())
         self._refuse_rows()
 
     def _leaves(self) -> Leaves | None:
@@ -91,7 +94,7 @@ class PostgreSQLCut:
     def _read(self) -> CatalogueTable:
         return CatalogueTable.read(self._run.connection, self._name, self._cut.column)
 
-    def _refuse(self, table: CatalogueTable) -> None:
+    def _refuse_table(self, table: CatalogueTable) -> None:
         remade = [self._target.name_of("tg_", "ttl_touch")]
         ours = [_CHECK, self._key, self._target.check_name, *self._target.index_names]
         reasons = list(table.reasons(self._cut.column, remade=remade, ours=ours))
@@ -119,7 +122,7 @@ class PostgreSQLCut:
         )
 
     def _refuse_rows(self) -> None:
-        """Count what would be in no partition, or in the first one for ever."""
+        """Reject rows that would be in no partition, or in the first one forever."""
         now = self._now()
         if self._cut.unit is None:
             infinite = self._count(f"{self._column} IN ('infinity', '-infinity')")
@@ -130,17 +133,17 @@ class PostgreSQLCut:
                 )
         if isinstance(self._binding.policy, ExpireAt):
             bound = now + _FURTHEST
-            what = (
+            problem = (
                 "and the first partition would have to end after them: give them an earlier "
                 "expiry, or move them"
             )
         else:
             bound = self._bound(_DAY)
-            what = "which is where the first partition ends: correct them, or move them"
+            problem = "which is where the first partition ends: correct them, or move them"
         beyond = self._count(f"{self._column} >= {self._ddl.bound(self._cut, bound)}")
         if beyond:
             at = f"{bound:%Y-%m-%d %H:%M} (UTC) or later"
-            raise self._refused(f"{beyond:,} rows are at {at}, {what}")
+            raise self._refused(f"{beyond:,} rows are at {at}, {problem}")
 
     def _count(self, condition: str) -> int:
         return int(self._scalar(f"SELECT count(*) FROM {self._name} WHERE {condition}"))
@@ -152,12 +155,12 @@ class PostgreSQLCut:
 
     def _now(self) -> datetime:
         if self._run.offline:
-            return datetime.now(timezone.utc)  # a script is made without a database
+            return datetime.now(timezone.utc)  # a script is written offline
         clock = clock_of(self._steps.dialect)
         return clock.from_storage(self._scalar(f"SELECT {clock.stamp}"))
 
     def _bound(self, slack: timedelta) -> datetime:
-        """The end of a stretch that no row comes near within this time, and some to spare."""
+        """The end of a time range that no row reaches within this time, with some to spare."""
         now = self._now()
         ahead = slack + timedelta(seconds=self._run.settings.give_up_after)
         if isinstance(self._binding.policy, ExpireAt):
@@ -165,17 +168,17 @@ class PostgreSQLCut:
         return self._declared.at(now + ahead).end
 
     def _latest(self) -> datetime:
-        """The end of the row that lives longest."""
+        """The latest instant in the column: the expiry of the row that lives longest."""
         unit = self._cut.unit
         latest = f"max({self._column})"
-        seconds = f"EXTRACT(EPOCH FROM {latest})" if unit is None else latest
-        found = self._scalar(f"SELECT {seconds} FROM {self._name}")
-        return EPOCH + timedelta(seconds=float(found or 0) / PER_SECOND[unit or "s"])
+        number = f"EXTRACT(EPOCH FROM {latest})" if unit is None else latest
+        value = self._scalar(f"SELECT {number} FROM {self._name}")
+        return EPOCH + timedelta(seconds=float(value or 0) / PER_SECOND[unit or "s"])
 
     # --- cutting ---------------------------------------------------------------------------------
 
     def make(self) -> None:
-        """Cut the table, or give one that is cut what it lacks."""
+        """Cut the table; a table that is cut already gets its missing partitions."""
         if self._run.offline:
             self._make_first(self._cut)
             return
@@ -187,14 +190,17 @@ class PostgreSQLCut:
         else:
             self._make_missing(leaves)
 
-    def _stretches(self, since: datetime | None = None) -> list[Range]:
-        wanted = self._declared.wanted(self._now())
+    def _ranges(self, since: datetime | None = None) -> list[Range]:
+        """The declared partitions; only those that begin at an instant, or later."""
+        stretches = self._declared.wanted(self._now())
         return [
-            named(self._cut, stretch) for stretch in wanted if not since or stretch.start >= since
+            named(self._cut, stretch)
+            for stretch in stretches
+            if not since or stretch.start >= since
         ]
 
     def _make_first(self, cut: Cut) -> None:
-        self._briefly(self._ddl.first(cut, self._stretches()))
+        self._briefly(self._ddl.first(cut, self._ranges()))
 
     def _make_missing(self, leaves: Leaves) -> None:
         for leaf in leaves.missing():
@@ -213,6 +219,7 @@ class PostgreSQLCut:
         return bool(self._scalar(f"SELECT EXISTS ({rows})"))
 
     def _convert(self) -> None:
+        """Cut a table that isn't cut; each attempt has twice the time of the one before."""
         self._extend_key()
         slack = _DAY
         while not self._is_swapped_within(slack):
@@ -220,20 +227,20 @@ class PostgreSQLCut:
             slack *= 2
 
     def _extend_key(self) -> None:
-        """Build the index of the longer primary key, without locking writers out."""
+        """Build the index of the longer primary key without blocking writers."""
         table = self._read()
         key = table.primary_key
         if key is None or self._cut.column in key.columns:
             return
         if self._steps.existing.has_index(self._key):
-            return  # An earlier run's.
+            return  # An earlier run has built it.
         columns = ", ".join(relation(None, column) for column in [*key.columns, self._cut.column])
         how = "" if self._run.in_transaction else "CONCURRENTLY "
         index = f"{how}{relation(None, self._key)} ON {self._name} ({columns})"
         self._build_index(self._key, self._driver(f"CREATE UNIQUE INDEX {index}"))
 
     def _is_swapped_within(self, slack: timedelta) -> bool:
-        """Validate the CHECK, and swap the tables; False if that was not done in time."""
+        """Validate the CHECK and swap the tables; return False if the time was too short."""
         bound, began = self._bound(slack), monotonic()
         alter = f"ALTER TABLE {self._name}"
         drop = f"{alter} DROP CONSTRAINT IF EXISTS {_CHECK}"
@@ -246,7 +253,7 @@ class PostgreSQLCut:
                 self._run.briefly(partial(self._swap, bound))
         except BaseException as error:
             if self._run.in_transaction:
-                raise  # With it goes the CHECK.
+                raise  # The rollback drops the CHECK.
             self._drop_check(drop, bound, error)
             late = monotonic() - began >= slack.total_seconds()
             if not (late and isinstance(error, DBAPIError) and code_of(error.orig) == _CANCELED):
@@ -268,22 +275,22 @@ class PostgreSQLCut:
             raise TTLError(message) from error
 
     def _swap(self, bound: datetime) -> list[str]:
-        """What swaps the tables, as they are at this moment."""
+        """The statements that swap the tables, as these are at this moment."""
         table = self._read()
-        self._refuse(table)
+        self._refuse_table(table)
         touch = self._target.name_of("tg_", "ttl_touch")
         *_, trigger = self._steps.trigger_statements()
         if self._doubles:
             trigger = trigger.replace("%%", "%")
-        # Not by the search path, whose first schema may be another.
+        # With the schema: the first one in the search path may be another.
         cut = replace(self._cut, schema=table.facts.schema)
         swap = Swap(cut, table, self._key, remade={touch: trigger})
-        statements = swap.statements(self._ddl, bound, self._stretches(bound), _CHECK)
+        statements = swap.statements(self._ddl, bound, self._ranges(bound), _CHECK)
         return [self._driver(sql) for sql in statements]
 
     @contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
-        """Let no statement take longer."""
+        """Cancel statements that take longer."""
         if self._run.in_transaction:
             yield
             return
@@ -297,7 +304,7 @@ class PostgreSQLCut:
         self._run.briefly([self._driver(sql) for sql in statements])
 
     def _driver(self, sql: str) -> str:
-        """A text as the driver takes it."""
+        """A statement with percent signs as the driver needs them."""
         return sql.replace("%", "%%") if self._doubles else sql
 
     @property

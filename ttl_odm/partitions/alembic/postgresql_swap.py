@@ -1,8 +1,8 @@
 """The statements by which a table of PostgreSQL becomes the first partition of another.
 
-They belong in one transaction, under one lock, and none reads a row. Names of indexes are unique
-in a schema, so those of the old table make room; whoever names an index, a constraint or a sequence
-finds that of the new table.
+They belong in one transaction, under one lock, and none reads a row. Names of indexes are unique in
+a schema, so the old table's indexes are renamed: the names of indexes, constraints and sequences
+now mean those of the new table.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Swap:
-    """One swap; the table is as the catalogue had it before.
+    """One swap.
 
     Attributes:
-        key: The index of the longer primary key, which takes the place of that key.
-        remade: Triggers by their names, with the statements that make them on the new table.
+        cut: The table, its schema and column.
+        table: The table as the catalogue had it before.
+        key: The index of the longer primary key, which replaces the present key.
+        remade: The statements that make triggers on the new table, by the names of the triggers.
     """
 
     cut: Cut
@@ -38,7 +40,7 @@ class Swap:
 
     @property
     def old_names(self) -> dict[str, str]:
-        """What the old table's indexes, and sequences of identities, are called afterwards."""
+        """The new names of the old table's indexes and sequences of identities."""
         facts = self.table.facts
         names = [index.name for index in facts.indexes if index.name != self.key]
         names += [sequence.name for sequence in facts.sequences if sequence.is_identity]
@@ -51,13 +53,13 @@ class Swap:
         ranges: Sequence[Range],
         check: str,
     ) -> list[str]:
-        """All of it.
+        """All statements of the swap, in order.
 
         Args:
-            ddl: What partitions are there.
-            bound: Where the old table ends.
-            ranges: The partitions that are made with it.
-            check: The CHECK that says so, which goes.
+            ddl: The statements about partitions.
+            bound: The upper bound of the old table's rows.
+            ranges: The other partitions of the new table.
+            check: The name of the CHECK for that bound, which is dropped.
         """
         facts = self.table.facts
         new = ddl.table(self.cut)
@@ -94,7 +96,7 @@ class Swap:
         return [] if facts.is_owner else [f"ALTER TABLE {table} OWNER TO {facts.owner}"]
 
     def _make_room(self, table: str) -> Iterator[str]:
-        """Free the names, and let the old table have the longer key."""
+        """Free the old table's names, and give it the longer primary key."""
         facts, key = self.table.facts, self.table.primary_key
         alter = f"ALTER TABLE {table}"
         names = self.old_names
@@ -114,7 +116,7 @@ class Swap:
                 yield f"DROP TRIGGER {relation(None, name)} ON {table}"
 
     def _sequences(self, new: str, old: str) -> Iterator[str]:
-        """Go on counting, by the same sequence, or by a new one if it is an identity's."""
+        """Continue the sequences; an identity gets a new one that goes on counting."""
         for sequence in self.table.facts.sequences:
             column = relation(None, sequence.column)
             if not sequence.is_identity:
@@ -131,15 +133,16 @@ class Swap:
             yield f"ALTER TABLE {old} ALTER COLUMN {column} DROP IDENTITY"
 
     def _keys(self, new: str) -> Iterator[str]:
-        """Keys and indexes; an index of the old table that is the same becomes a part of each."""
+        """Add keys and indexes; attaching makes equal indexes of the old table parts of them."""
         facts = self.table.facts
         for constraint in facts.constraints:
             if constraint.type not in ("p", "u", "f"):
-                continue  # LIKE has made the others.
+                continue  # LIKE has copied the others.
             definition = constraint.definition
             if constraint.type == "p" and self.cut.column not in constraint.columns:
                 columns = [*constraint.columns, self.cut.column]
-                definition = f"PRIMARY KEY ({', '.join(relation(None, one) for one in columns)})"
+                names = ", ".join(relation(None, column) for column in columns)
+                definition = f"PRIMARY KEY ({names})"
             name = relation(None, constraint.name)
             yield f"ALTER TABLE {new} ADD CONSTRAINT {name} {definition}"
             if constraint.comment is not None:
@@ -171,7 +174,7 @@ IF ({query}) IS DISTINCT FROM {content} THEN
   RAISE EXCEPTION 'the table was changed meanwhile' USING ERRCODE = 'lock_not_available';
 END IF;
 END $same$"""
-"""Where that is no longer so, it is tried once more, as where the lock is somebody else's."""
+"""Its error is one that the migration retries, like a lock that another session holds."""
 
 _GRANTS: Final = """DO $grants$
 DECLARE one record;

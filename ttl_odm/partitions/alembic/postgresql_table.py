@@ -1,7 +1,8 @@
-"""A table of PostgreSQL as its catalogue has it: what a table in its place has to have, too.
+"""A table of PostgreSQL as its catalogue has it: everything that a replacement needs, too.
 
-One query reads all of it as one text, by which is known later whether anything was changed
-meanwhile. What can't be carried over, or would refer to the wrong table, is refused here.
+One query reads all of it as one text, so that a later comparison shows whether anything was changed
+meanwhile. Properties that can't be carried over, or that would refer to the wrong table, are
+rejected here.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatalogueTable:
-    """A table.
+    """A table in the catalogue.
 
     Attributes:
-        query: What it was read by; nothing in it is a parameter.
-        content: What that said, as JSON.
-        facts: The same, with an attribute for each of its keys.
+        query: The query that has read it, without parameters.
+        content: The result of the query, as JSON.
+        facts: The same as an object, with an attribute for each key.
     """
 
     query: str
@@ -38,7 +39,7 @@ class CatalogueTable:
 
     @classmethod
     def read(cls, connection: Connection, name: str, column: str) -> CatalogueTable:
-        """Read a table, by its quoted name, that is to be cut by a column."""
+        """Read a table by its quoted name; it is to be cut by a column."""
         query = _TABLE.replace("{table}", as_value(name)).replace("{column}", as_value(column))
         content = connection.execute(text(query.replace(":", r"\:"))).scalar_one()
         facts = json.loads(content, object_hook=lambda pairs: SimpleNamespace(**pairs))
@@ -46,18 +47,19 @@ class CatalogueTable:
 
     @property
     def primary_key(self) -> Any:
-        """The constraint; None for no key."""
-        return next((one for one in self.facts.constraints if one.type == "p"), None)
+        """The constraint of the primary key; None without one."""
+        constraints = self.facts.constraints
+        return next((constraint for constraint in constraints if constraint.type == "p"), None)
 
     def reasons(
         self, column: str, *, remade: Collection[str], ours: Collection[str]
     ) -> Iterator[str]:
-        """Why it can't become a partition of a table in its place, each with what to do.
+        """The reasons why it can't become a partition of its replacement, each with the fix.
 
         Args:
-            column: What the table is to be cut by.
-            remade: The triggers that the other table gets, too.
-            ours: The constraint and the index of a migration that didn't end.
+            column: The column by which to cut it.
+            remade: The triggers that are made on the replacement, too.
+            ours: Constraints and indexes of an earlier run that was interrupted.
         """
         yield from self._of_its_kind(column)
         yield from self._of_others(remade)
@@ -246,4 +248,5 @@ SELECT json_build_object(
 FROM pg_catalog.pg_class t JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace
 WHERE t.oid = CAST({table} AS regclass)
 """
-"""A dependent of the table's row type would keep the old table's, whose name changes with it."""
+"""Dependents include those of the table's row type: they would keep the old table's type, whose
+name changes with the table's."""
