@@ -47,7 +47,7 @@ class Follows(Extension):
             parent in which `renews` doesn't write it again; None to write it each time.
     """
 
-    parent: Any
+    parent: str | type
     on: tuple[tuple[str, str], ...]
     orphan: Orphan
     renews: bool

@@ -6,7 +6,7 @@ later, so it is checked when it is looked up (`ttl_odm.follows.beanie.follower`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.objects.copies import prepare
 from ttl_odm.beanie.policy.bindings import is_same_class, registry_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ttl_odm.follows import Follows
 
 
-def check(model: Any, declared: Follows) -> None:
+def check(model: type[Document], declared: Follows) -> None:
     """Check the declaration of a class, and its options.
 
     Raises:
@@ -73,8 +73,9 @@ def bind(
     check_orphans(rule)
     if not _is_bound(rule):
         registry.bind_rule(database.name, collection.name, rule)
-    named = isinstance(declared.parent, str)
-    prepare(model, [declared.parent] if named else [own for own, _ in declared.on], stamp=None)
+    parent = declared.parent
+    fields = [parent] if isinstance(parent, str) else [own for own, _ in declared.on]
+    prepare(model, fields, stamp=None)
 
 
 def _is_bound(rule: FollowsRule) -> bool:

@@ -5,7 +5,6 @@ Only a fetched link has the parent in memory; otherwise the database is asked.
 
 from __future__ import annotations
 
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from beanie.odm.utils.encoder import Encoder
@@ -16,6 +15,7 @@ from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.errors import TTLError
+from ttl_odm.follows.beanie.parents import aggregate
 from ttl_odm.follows.beanie.stages import FOLLOWED, having, judged, keys_in
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def _encoded(document: Document, copy: Copy | None) -> drivers.Document:
     return encoded
 
 
-async def _judged(document: Document, following: Following, session: Session) -> list[Any]:
+async def _judged(
+    document: Document, following: Following, session: Session
+) -> list[drivers.Document]:
     """Return whether a stored document lives, its parents and its link; nothing if it is gone."""
     collection = collection_of(document)
     judgement = judged(following)
@@ -114,8 +116,4 @@ async def _judged(document: Document, following: Following, session: Session) ->
         "own": {top: f"${top}" for top in tops},
     }
     pipeline = [{"$match": {"_id": document.id}}, *judgement.stages, {"$project": fields}]
-    cursor: Any = on_primary(collection).aggregate(pipeline, session=session, include_expired=True)
-    if isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
-        cursor = await cursor
-    rows: list[Any] = await cursor.to_list(None)
-    return rows
+    return await aggregate(on_primary(collection), pipeline, session=session, include_expired=True)

@@ -71,21 +71,21 @@ class Following(CollectionRule):
         self.cached: tuple[object, Any] | None = None
         self._declared = declared
         self._links: Links | None = None
-        self._others: list[Any] = []
+        self._others: list[type[Document]] = []
 
     @property
     def declared(self) -> Follows:
         """The declaration of its class."""
         return self._declared
 
-    def share(self, model: Any) -> None:
+    def share(self, model: type[Document]) -> None:
         """Add a class with the same declaration that shares the collection."""
         if model not in self._others:
             self._others.append(model)
             self._links = None
 
     @property
-    def models(self) -> tuple[Any, ...]:
+    def models(self) -> tuple[type[Document], ...]:
         """The classes of these documents."""
         return self.model, *self._others
 
@@ -118,7 +118,7 @@ class Following(CollectionRule):
 
     # Finding the parent
 
-    def _find_links(self, model: Any) -> Links:
+    def _find_links(self, model: type[Document]) -> Links:
         declared = self.declared
         if not isinstance(declared.parent, str):
             pairs = [
@@ -137,14 +137,14 @@ class Following(CollectionRule):
         parent = link.document_class
         return Links(parent, self._collection_of(parent), ((self._own(model, name), "_id"),))
 
-    def _own(self, model: Any, name: str) -> str:
+    def _own(self, model: type[Document], name: str) -> str:
         """The path of a field that leads to the parent: of a link, its id."""
         check_field(model, name, f"{model.__name__}.__ttl__ = {self.declared!r}")
         path = _stored(model, name)
         info = model.model_fields.get(name)
         return f"{path}.$id" if info is not None and is_link(info.annotation) else path
 
-    def _collection_of(self, parent: Any) -> str:
+    def _collection_of(self, parent: type) -> str:
         settings = getattr(parent, "_document_settings", None)
         if settings is None or settings.name is None:
             raise self._refusal(
@@ -213,7 +213,7 @@ def all_followers(collection: Collection) -> list[Following]:
     return [rule for rule in all_rules_below(collection) if isinstance(rule, Following)]
 
 
-def check_field(model: Any, name: str, where: str) -> None:
+def check_field(model: type[Document], name: str, where: str) -> None:
     """Reject a field that a class doesn't have, or that holds several values.
 
     Raises:
@@ -255,7 +255,7 @@ def _stored(model: Any, name: str) -> str:
     return name if info is None else str(info.alias or name)
 
 
-def check_options(model: Any) -> None:
+def check_options(model: type[Document]) -> None:
     """Reject options without an effect: followers are deleted with their parents.
 
     Called when a class is declared and when its documents are removed, since an archive may be

@@ -17,7 +17,6 @@ This module must not know which driver it is.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -37,12 +36,12 @@ from ttl_odm.beanie.rewrite.lookups import expression
 from ttl_odm.beanie.rewrite.operators import sent
 from ttl_odm.errors import TTLError
 from ttl_odm.follows.beanie import stages
-from ttl_odm.follows.beanie.parents import Parents
+from ttl_odm.follows.beanie.parents import Parents, aggregate
 
 if TYPE_CHECKING:
     from pymongo.results import InsertOneResult
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter
+    from ttl_odm.beanie.drivers import Document, Filter
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.beanie.gate.writes import Change
     from ttl_odm.beanie.rewrite.stamps import Update
@@ -73,7 +72,7 @@ class FollowersMethods:
         pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
         pipeline = stages.find_pipeline(judgement, filter, **pages)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
-        return sum([int(row["n"]) for row in await _rows(self.plain, pipeline, options)])
+        return sum([int(row["n"]) for row in await aggregate(self.plain, pipeline, **options)])
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents, one by one."""
@@ -102,9 +101,9 @@ class FollowersMethods:
             {"$unwind": "$value"},
             {"$group": {"_id": "$value"}},
         ]
-        return [row["_id"] for row in await _rows(self.plain, pipeline, options)]
+        return [row["_id"] for row in await aggregate(self.plain, pipeline, **options)]
 
-    async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Any]:
+    async def _choose(self, filter: Filter, options: Document, *, one: bool) -> list[Document]:
         """Return live documents with their keys, and the fields that lead to their parents."""
         judgement = stages.judged(self.following)
         sort: Any = options.get("sort")
@@ -115,7 +114,7 @@ class FollowersMethods:
             {"$project": {"_id": 1, **tops}},
         ]
         clauses = {name: options[name] for name in _READ_OPTIONS if options.get(name) is not None}
-        return await _rows(on_primary(self.plain), pipeline, clauses)
+        return await aggregate(on_primary(self.plain), pipeline, **clauses)
 
     # Inserting
 
@@ -192,7 +191,7 @@ class FollowersMethods:
         return None
 
     @staticmethod
-    def _of(filter: Filter, rows: Sequence[Any]) -> Document:
+    def _of(filter: Filter, rows: Sequence[Filter]) -> Document:
         """Return the filter for these documents only."""
         return filters.with_keys(filter, [row["_id"] for row in rows])
 
@@ -372,14 +371,6 @@ class _ChangeOfFollowers:
         return _INSERTED if result is None else result
 
 
-async def _rows(collection: Collection, pipeline: Any, options: Document) -> list[Any]:
-    cursor: Any = collection.aggregate(pipeline, **options)
-    if inspect.isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
-        cursor = await cursor
-    rows: list[Any] = await cursor.to_list(None)
-    return rows
-
-
 def _runs(requests: list[Any]) -> list[bulk.Run]:
     """Return the requests in runs: successive inserts together, each of the others alone."""
     runs: list[bulk.Run] = []
@@ -410,5 +401,5 @@ def _updated(matched: int, modified: int) -> UpdateResult:
     return UpdateResult(raw, acknowledged=True)
 
 
-def _chunks(rows: list[Any]) -> list[list[Any]]:
+def _chunks(rows: list[Document]) -> list[list[Document]]:
     return [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]

@@ -10,8 +10,8 @@ This module must not know what is written, nor how.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
@@ -28,7 +28,7 @@ from ttl_odm.follows.beanie.stages import having, judged, keys_in, mentions_link
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.drivers import Collection, Document, Filter, Pipeline, Session
     from ttl_odm.follows.beanie.follower import Following
 
     Key = tuple[Any, ...]
@@ -160,12 +160,8 @@ class Parents:
                 *(judgement.stages if judgement is not None else ()),
                 {"$project": fields},
             ]
-            cursor: Any = self._collection(links.collection).aggregate(
-                pipeline, session=self.session
-            )
-            if inspect.isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
-                cursor = await cursor
-            for row in await cursor.to_list(None):
+            collection = self._collection(links.collection)
+            for row in await aggregate(collection, pipeline, session=self.session):
                 name = _name(tuple(row["key"]))
                 lives[name] = lives.get(name, False) or row["lives"]
         return lives
@@ -195,6 +191,15 @@ class Parents:
             model=model,
             key=name,
         )
+
+
+async def aggregate(collection: Collection, pipeline: Pipeline, **options: Any) -> list[Document]:
+    """Run an aggregation of either driver, and return its documents."""
+    cursor: Any = collection.aggregate(pipeline, **options)
+    if isawaitable(cursor):  # PyMongo returns a coroutine, Motor a cursor
+        cursor = await cursor
+    rows: list[Document] = await cursor.to_list(None)
+    return rows
 
 
 def _name(key: Key) -> object:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.beanie.keys import patiently
 from ttl_odm.beanie.policy.commands import BY_KEY, RawCollection
@@ -86,7 +86,7 @@ class FollowersRemoval(Removal):
                 doomed = {"$and": [condition, {"_id": {"$in": [row["_id"] for row in rows]}}]}
                 self.removed[following.collection] += await place.delete([doomed], BY_KEY)
 
-    async def _below(self, place: RawCollection, rows: Sequence[Any]) -> None:
+    async def _below(self, place: RawCollection, rows: Sequence[Filter]) -> None:
         for following in followers_of(place.collection):
             theirs = following.links.theirs
             keys = [key for row in rows if (key := keys_in(row, theirs)) is not None]

@@ -5,6 +5,7 @@ The parent is looked for once the mappers are configured, as its class may be de
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -134,10 +135,9 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
 def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
     """The columns of the link, each with the parent's column that it equals."""
     if not isinstance(declared.parent, str):
-        try:
+        parent: Any = None
+        with suppress(NoInspectionAvailable):
             parent = inspect(declared.parent)
-        except NoInspectionAvailable:
-            parent = None
         if not isinstance(parent, Mapper):
             raise UnwrappedConfigurationError(
                 f"{where}: {declared.parent.__name__} is not a mapped class; give the parent's "

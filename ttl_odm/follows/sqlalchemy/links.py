@@ -239,10 +239,10 @@ def selected_links(
     named = [value.label(column.name) for column, value in values.items()]
     renamed = select(*numbered, *named).subquery(link.columns[0].table.name)
     own = {column: renamed.c[column.name] for column in values}
-    source, made = with_generated(renamed, own, link.generated, as_sql)
+    source, computed = with_generated(renamed, own, link.generated, as_sql)
     parts: Any = link.parts
     columns = [source.c[column.name] for column in numbered]
-    return SelectedLinks(source, columns, [made[part] for part in parts])
+    return SelectedLinks(source, columns, [computed[part] for part in parts])
 
 
 def _default(column: Column[Any], parameters: Row | None) -> Any:

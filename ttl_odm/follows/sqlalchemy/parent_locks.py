@@ -155,14 +155,13 @@ class KnownParents:
         links = self.following.links()
         first = links.parent if self.names_parents else self.following.table
         named = links.theirs if self.names_parents else key_columns(first)
-        above = ancestry(first, keeps_orphans=False)
+        above, width = ancestry(first, keeps_orphans=False), len(named)
         root = [above.root.c[column.key] for column in key_columns(self._root)]
         rows: Any = select(*named, *root, *_life(above.root)).select_from(above.joined)
         rows = rows.where(is_one_of(named, keys))
         row: Any
         for row in reclaimer.execute(rows.options(include_expired())):
-            key, above = tuple(row[: len(named)]), tuple(row[len(named) : -2])
-            yield key, (above, _end(row[-2], row[-1]))
+            yield tuple(row[:width]), (tuple(row[width:-2]), _end(row[-2], row[-1]))
 
     def _locked(self, reclaimer: KeyReclaimer, keys: Sequence[Key]) -> Iterator[tuple[Key, int]]:
         """Lock rows at the root in shared mode, and return when the live ones expire, as of now.

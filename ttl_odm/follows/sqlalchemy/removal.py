@@ -223,8 +223,8 @@ def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
     """Let expired rows no longer refer to rows of a table, which have these primary keys."""
     own = key_columns(table)
     if tuple(own) != tie.referred:
-        found = connection.execute(SweepSelect(*tie.referred).where(is_one_of(own, keys)))
-        keys = [tuple(row) for row in found if None not in tuple(row)]
+        referred = connection.execute(SweepSelect(*tie.referred).where(is_one_of(own, keys)))
+        keys = [tuple(row) for row in referred if None not in tuple(row)]
     if not (keys and tie.nullable):
         return
     columns = key_columns(tie.table)
