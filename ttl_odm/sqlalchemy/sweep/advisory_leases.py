@@ -1,17 +1,16 @@
-"""Leases by PostgreSQL's advisory locks: one that ends with its holder, at once.
+"""Leases by PostgreSQL's advisory locks: they end with their holder, at once.
 
-A lease in a table alone lasts until its end although the process that held it is long dead. An
-advisory lock is the server's own knowledge of who is still there: it ends with the session that
-holds it. The row of `leases` stays beside it, for what outlives a holder: the token, the flag that
-pauses all, the history, and the holder's name for people who look.
+A lease in a table lasts until its end even if the process that held it is long dead. An advisory
+lock ends with the session that holds it. The row of `leases` is still used for data that outlives a
+holder: the token, the flag that pauses all sweepers, the history, and the holder's name for people.
 
-The session is a connection of its own, taken out of the engine's pool for good, and idle but for
-renewals. The server ends it when these stay away for as long as the lease lasts, so that neither a
-process that hangs nor a host that has vanished holds the lock for longer.
+The session is a connection of its own, detached from the engine's pool, and idle except for
+renewals. The server ends it if none comes for as long as the lease lasts, so that neither a process
+that hangs nor a host that has vanished holds the lock for longer.
 
-A pooler that hands out the server's sessions by the transaction (PgBouncer's transaction mode)
-leaves the lock with whoever comes next. So two looks from outside have to tell that a connection is
-a session: before the lock is taken, and at each renewal.
+A pooler that assigns the server's sessions by the transaction (PgBouncer's transaction mode) would
+leave the lock to the next client. So it is checked that a connection is a session, before the lock
+is taken and at each renewal.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _LOOKS: Final = 3
 
 
 class _Statements(Statements):
-    """The statements of a lease whose holder has a lock."""
+    """The statements of a lease whose holder has an advisory lock."""
 
     def key(self, connection: Connection, name: str) -> int:
-        """The number of a name's lock; beside another table it is another lock."""
+        """Return the number of a lease's lock, which depends on the lease table too."""
         key = f"{name_of(connection, self.table)} {name}"
         return int.from_bytes(sha256(key.encode()).digest()[:8], "big", signed=True)
 
     def lock(self, session: Connection, name: str, duration: float) -> bool:
-        """Take the lock in a session that is to last; False if somebody else has it."""
+        """Take the lock in a session that stays open; return False if another one has it."""
         limit = func.set_config(
             "idle_session_timeout", f"{max(1, round(duration * 1000))}", false(), type_=String()
         )
@@ -65,13 +64,13 @@ class _Statements(Statements):
             return bool(session.execute(select(func.pg_try_advisory_lock(key), limit)).one()[0])
 
     def has_lock(self, session: Connection, name: str) -> bool:
-        """Whether a session still has the lock, which nobody can take from it."""
+        """Return whether a session still has the lock, which no other session can take."""
         with session.begin():
             key = self.key(session, name)
             return bool(session.scalar(_LOCKED_BY_US, {"key": key}))
 
     def unlock(self, session: Connection, name: str) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         key = literal(self.key(session, name), BigInteger())
         with session.begin():
             session.execute(select(func.pg_advisory_unlock(key)))
@@ -80,7 +79,7 @@ class _Statements(Statements):
         state = super().read(connection, name)
         if state.holder is None or connection.scalar(_LOCKED, {"key": self.key(connection, name)}):
             return state
-        # Its session has ended, and nobody has taken over yet.
+        # The holder's session has ended, and no other sweeper has taken over yet.
         return LeaseState(
             token=state.token,
             paused=state.paused,
@@ -90,20 +89,20 @@ class _Statements(Statements):
 
 
 def _close(session: Connection) -> None:
-    """End a session, whatever state it is in."""
+    """End a session, in whatever state it is."""
     try:
         # SQLAlchemy leaves an asynchronous connection that was detached open.
         driver: Any = session.connection.dbapi_connection
         session.invalidate()
         session.dialect.do_close(driver)
-    except Exception:  # it has ended already, or will when the server hears of it
+    except Exception:  # it has ended already, or will when the server notices
         logger.debug("The session of an advisory lock was lost", exc_info=True)
     finally:
         session.close()
 
 
 def _session_of(connection: Connection) -> int:
-    """Number the server's session that has a connection's next transaction."""
+    """Return the number of the server's session that gets a connection's next transaction."""
     with connection.begin():
         return connection.execute(_SESSION).scalar_one()
 
@@ -153,7 +152,7 @@ class AdvisoryLeases(TableLeases):
         lease = None
         try:
             lease = self._run(Statements.acquire, name, holder, duration, seizes=True)
-            assert lease is not None  # noqa: S101 (nobody else can have taken it)
+            assert lease is not None  # noqa: S101 (the lock keeps others from taking it)
             self._sessions[lease] = session
         finally:
             if lease is None:
@@ -167,7 +166,7 @@ class AdvisoryLeases(TableLeases):
             try:
                 if session is not None and not self._statements.has_lock(session, lease.name):
                     self._unlock(lease)
-                    raise _pooled()  # only its own session can have given the lock back
+                    raise _pooled()  # only its own session can have released the lock
             except DBAPIError as error:
                 if not is_passing(error):
                     raise
@@ -198,10 +197,10 @@ class AdvisoryLeases(TableLeases):
             self._unlock(lease)
 
     def _lock(self, name: str, duration: float) -> Connection | None:
-        """Open a session that has the lock; None if somebody else has it."""
+        """Open a session that has the lock; None if another session has it."""
         with store_errors():
             session, got = self._engine.connect(), False
-            session.detach()  # the pool makes another; closing this one ends the session
+            session.detach()  # from the pool; closing it ends the session
             try:
                 self._check_session(session)
                 got = self._statements.lock(session, name, duration)
@@ -213,8 +212,8 @@ class AdvisoryLeases(TableLeases):
     def _check_session(self, session: Connection) -> None:
         """Raise if a pooler gives each transaction of a connection another session.
 
-        One that takes turns gives the same connection two, one that prefers the latest gives the
-        same one to two connections; what others do meanwhile can hide it from a single look.
+        A pooler that takes turns gives one connection two sessions; one that prefers the latest
+        session gives it to two connections. Other clients can hide this from a single check.
         """
         number = _session_of(session)
         with self._engine.connect() as other:
@@ -229,7 +228,7 @@ class AdvisoryLeases(TableLeases):
             self._end(session, lease.name)
 
     def _end(self, session: Connection, name: str) -> None:
-        """End a session that has the lock, which is free then, not a moment later."""
+        """Release the lock at once, and end its session."""
         with suppress(SQLAlchemyError, OSError):  # as below
             self._statements.unlock(session, name)
         _close(session)

@@ -1,15 +1,15 @@
-"""Purging one batch of expired rows.
+"""The purge of one batch of expired rows.
 
 A batch is a short transaction. It reads the next range of rows (`due` with an index, `table_walk`
-without) and removes them by one statement, which holds the predicate. Where that meets a row that
-somebody holds, or that a foreign key protects, the batch begins anew and is careful: it locks the
-rows that are free with ``SKIP LOCKED``, leaves those that others refer to, and deletes the rest.
-On MySQL, which can't be told not to wait, the one statement does that already.
-A batch is careful at once where a cascade would delete rows that have to be archived or reported.
-The sweeper doesn't stand in a queue behind a writer, with its own locks in the way of others, and a
-row that can't go doesn't keep others from going.
+without) and deletes them by one statement, which contains the predicate. If that meets a locked
+row, or one that a foreign key protects, the batch is repeated carefully: it locks the free rows
+with ``SKIP LOCKED``, skips those that others refer to, and deletes the rest. On MySQL, where no
+setting avoids waiting, the first statement locks the free rows already. A batch is careful from the
+start if a cascade would delete rows that have to be archived or reported. So the sweeper doesn't
+queue behind a writer while its own locks block others, and a row that has to stay doesn't keep
+others from being deleted.
 
-Everything goes through a `Connection`; asynchronous engines run it by ``run_sync``.
+Everything runs on a `Connection`; asynchronous engines run it by ``run_sync``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _UNDELETED: Final = (
 )
 
 _MOST_WITHOUT: Final = 500
-"""Rows of a crowd that a statement leaves out by their keys."""
+"""How many rows of a crowded range a statement excludes by their keys."""
 
 
 def purge(
@@ -133,7 +133,7 @@ def _purge_rows(
         try:
             endangers = keys.endangers(connection, binding)
             try:
-                # A purge that a crash undoes is only done again, if nobody heard of it.
+                # A purge that a crash undoes is just repeated, if nothing was archived or reported.
                 removal = Removal(connection, binding, request.hooks)
                 lazily = removal.leaves_no_trace and not endangers
                 with writing(
@@ -154,7 +154,7 @@ def _purge_rows(
                         batch = Batch(connection, binding, request, rows, source)
                     return batch.run()
             except (DBAPIError, StaleDataError) as error:
-                # Without a range it is the table itself that somebody holds.
+                # Without a range it is the table itself that is locked.
                 if batch is None or not batch.is_worth_care(error):
                     raise
             return _carefully(batch, keys)
@@ -165,13 +165,13 @@ def _purge_rows(
         except (DBAPIError, StaleDataError) as error:
             if batch is None or not is_refused(error):
                 raise
-            # A foreign key to a row of this range was written a moment ago, or a trigger objects.
+            # A foreign key to a row of this range was written a moment ago, or a trigger raised.
             reason = Skip.RESTRICTED if is_restricted(error) else Skip.REFUSED
             return _left_behind(batch, reason, RefusedError.by(error, in_short(error)))
 
 
 def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
-    """Begin a batch anew, and remove the rows that can go."""
+    """Repeat a batch, and remove the rows that can be deleted."""
     connection, request, binding = batch.connection, batch.request, batch.binding
     again = (connection, binding, request, batch.range, batch.source)
     transaction = partial(
@@ -188,13 +188,13 @@ def _carefully(batch: Batch, keys: ReferringKeys) -> BatchResult:
     except DBAPIError as error:
         if not (has_no_wait(connection) and is_locked(error)):
             raise
-    # No row of these is held, but one that goes along with them, or that a trigger changes.
+    # None of these rows is locked, but one that is deleted with them, or that a trigger changes.
     with transaction():
         return CarefulBatch(*again, keys=keys, waits=True).run()
 
 
 def _policies_below(change: Change, seen: set[Change]) -> Iterator[Binding]:
-    """The policies of the tables whose expired rows may keep the rows of a table."""
+    """Yield the policies of the tables whose expired rows may keep the rows of a table."""
     seen.add(change)
     for consequence in change.consequences():
         child = consequence.child
@@ -214,7 +214,7 @@ def _next_range(
     where: Whereabouts,
     walk: Walk | None,
 ) -> tuple[Table, KeyRange | None]:
-    """Find the next rows, and the table that they are in."""
+    """Find the next rows, and the table that has them."""
     resume = request.resume
     if isinstance(resume, Without):
         at = replace(request, resume=resume.at)
@@ -237,7 +237,7 @@ def _next_range(
 
 
 def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) -> BatchResult:
-    """Report a batch that was undone, and which rows it had."""
+    """Report a batch that was rolled back, with the keys of its rows."""
     rows, size = batch.range, batch.request.size
     chosen = SweepSelect(*key_columns(batch.source)).where(*rows.criteria(batch.source))
     chosen = chosen.limit(size)
@@ -260,13 +260,13 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Where a sweep goes on among rows that no bound tells apart; some of them have to stay."""
+    """A bookmark among rows that no bound divides, without the keys of those that have to stay."""
 
     at: object
     keys: tuple[tuple[Any, ...], ...]
 
     def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
-        """The rows without those."""
+        """Return a range without these keys."""
 
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
             own = [source.c[key.key] for key in key_columns(binding.table)]
@@ -276,7 +276,7 @@ class Without:
 
 
 def without(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Without | None:
-    """Where to go on in a range without some of its rows; None if these are too many."""
+    """Return the bookmark to repeat a range without some of its rows; None if they are too many."""
     at = rows.again if isinstance(rows.again, Without) else Without(rows.again, ())
     if len(at.keys) + len(keys) > _MOST_WITHOUT:
         return None
@@ -285,7 +285,7 @@ def without(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Without | None:
 
 @dataclass(slots=True)
 class Batch:
-    """The rows of a range, removed by what they have in common."""
+    """The rows of a range, removed by one statement if possible."""
 
     connection: Connection
     binding: Binding
@@ -312,16 +312,16 @@ class Batch:
         return self.range.rows > self.request.size
 
     def is_worth_care(self, error: Exception) -> bool:
-        """Whether some of the rows may go although this came of all of them together."""
+        """Return whether some rows may be deleted although all together caused this error."""
         if is_refused(error) or is_locked(error):
             return True
-        # The archive may have refused a row, which only the archive's own statement shows.
+        # The archive may have rejected a row, which only the archive's own statement shows.
         return self.removals[0].mode.copy is not None and not is_passing(error)
 
     def run(self) -> BatchResult:
-        """Remove the rows, and report them; DBAPIError where one is held, or referred to."""
+        """Remove the rows, and report them; DBAPIError if one is locked, or referred to."""
         deleted = self._remove()
-        # The rows before those that they referred to.
+        # Referring rows come before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         undeleted = self.removals[0].undeleted
         is_full = deleted + len(undeleted) == self.request.size
@@ -375,7 +375,7 @@ class Batch:
             return removal.by_statement(statement)
 
     def _remove_free(self) -> int:
-        """Remove those that nobody holds."""
+        """Remove the rows that aren't locked."""
         removal, source, dialect = self.removals[0], self.source, self._dialect
         if removal.takes_statements and dialect == "sqlite":  # select and delete in one statement
             alias, columns = source.alias(), key_columns(source)
@@ -394,12 +394,12 @@ class Batch:
             chosen = table_walk.ctid == any_(func.array(free.scalar_subquery()))
             expired = self.range.expired(source)
             return removal.by_statement(PurgeDelete(source).where(chosen, expired))
-        # On small tables MariaDB prefers to read all rows to looking a few keys up, and waits for
-        # those that are held.
+        # On small tables MariaDB reads all rows rather than look a few keys up, and waits for the
+        # locked ones.
         return self._remove_by_key(1 if dialect in MYSQL_FAMILY else CHUNK)
 
     def _of_free_rows(self) -> PurgeDelete:
-        """A DELETE for MySQL that locks the rows first, those that nobody holds."""
+        """Return a DELETE for MySQL that first locks the rows that are free."""
         source, columns = self.source, key_columns(self.source)
         alias = source.alias()
         free = self._free(alias, *(alias.c[column.key] for column in columns)).subquery("ttl_free")
@@ -416,7 +416,7 @@ class Batch:
     ) -> int:
         rows = removal.choose(criteria, limit=self.request.size)
         with self._at_once(removal):
-            # Those of one row may be more than a batch: then they go first, and the row later.
+            # The dependents of one row may be more than a batch: then the row is deleted later.
             keys = removal.keys(rows)
             removed = remove_dependents(self.connection, removal.binding, keys, self.request.size)
             self.referring += removed.rows
@@ -426,12 +426,12 @@ class Batch:
             return removal.by_key(rows, chunk=chunk)
 
     def _at_once(self, removal: Removal) -> AbstractContextManager[None]:
-        # What an application does by events of the ORM waits as it does elsewhere.
+        # Statements of the application's ORM events wait as they do elsewhere.
         waits = self.waits or removal.mode.orm is not None
         return nullcontext() if waits else at_once(self.connection)
 
     def _free(self, source: FromClause, *columns: ColumnElement[Any]) -> Select[Any]:
-        """Lock the rows that nobody holds, and find columns of them; SQLite has no such locks."""
+        """Return the SELECT that locks the free rows, and reads columns; SQLite locks no rows."""
         free = select(*columns).select_from(source).where(*self.range.criteria(source))
         free = free.limit(self.request.size).with_for_update(skip_locked=True)
         return free.options(include_expired())
@@ -446,7 +446,7 @@ class Batch:
 
 @dataclass(slots=True)
 class CarefulBatch(Batch):
-    """The rows of a range of which some may have to stay."""
+    """The rows of a range, some of which may have to stay."""
 
     keys: ReferringKeys = field(kw_only=True)
     _blocked: ColumnElement[bool] | None = None
@@ -455,8 +455,8 @@ class CarefulBatch(Batch):
         table = self.binding.table
         change = Change(table)
         if self.removals[0].mode.orm is not None:
-            # Its cascades may see to the rows that refer to these, so nobody knows but by trying;
-            # except for those that its events and cascades don't record.
+            # The ORM's cascades may delete the rows that refer to these, so only a try tells;
+            # except for rows that events and cascades would delete without a record.
             self._remove_referring(change, self.range.criteria(table), (change,), recorded=True)
             self._blocked = self._blocks(self.binding, self.source, recorded_only=True)
             self._remove_rings(self._blocks(self.binding, self.source))
@@ -466,15 +466,15 @@ class CarefulBatch(Batch):
         self._blocked = self._blocks(self.binding, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
             return self._remove_free()
-        # By its key a row is copied and deleted by a statement each, of which one will say what
-        # is wrong; and it is known which of a crowd were tried.
+        # By its key, a row is copied and deleted by a statement each, one of which will show the
+        # error; and of a crowded range it is known which rows were tried.
         free = [] if self._blocked is None else [not_(self._blocked)]
         deleted = self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
         self._remove_rings(self._blocked)
         return deleted
 
     def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
-        """Remove rows that only expired ones keep, with these."""
+        """Remove the rows that only expired ones keep, together with these."""
         if blocked is None or not may_have_rings(self.binding, self.request.hooks):
             return
         kept = SweepSelect(*key_columns(self.source)).where(*self.range.criteria(self.source))
@@ -497,8 +497,8 @@ class CarefulBatch(Batch):
         """Remove expired rows that refer to these, whatever their tables' place in the sweep.
 
         Their tables are swept first. But rows that are written together expire together, perhaps
-        between the sweep of the one table and that of the other. With `recorded`, only those whose
-        model archives or reports them.
+        between the sweeps of the two tables. With `recorded`, only remove rows whose model archives
+        or reports them.
         """
         hooks = self.request.hooks
         for consequence in change.consequences(hooks):
@@ -535,7 +535,7 @@ class CarefulBatch(Batch):
         *,
         recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
-        """The condition for rows that others keep, but for those that go before them."""
+        """Return the condition for rows that others keep, except others that are removed first."""
         return self.keys.blocks(
             self.connection,
             binding,
@@ -553,7 +553,7 @@ class CarefulBatch(Batch):
         return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
 
     def _note_recorded(self) -> None:
-        """Let the report say that rows stay for the sake of recorded ones."""
+        """Add a note to the report that recorded rows keep others."""
         recorded = self._blocks(self.binding, self.source, recorded_only=True)
         if recorded is None or not self.count(recorded):
             return

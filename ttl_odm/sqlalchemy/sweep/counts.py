@@ -1,8 +1,9 @@
-"""How many rows of a table are there, and how many of them have expired.
+"""The number of rows in a table, and how many of them have expired.
 
-Only a dry run, a fuse, a forecast or a person who looks wants rows counted: it may read as many
-index entries as there are expired rows. Both numbers are of one instant, by one statement, unless
-one is the database's estimate: a sweep between two would make the rest look smaller than it is.
+Rows are counted only for a dry run, a fuse, a forecast or ``status``, since that may read as many
+index entries as there are expired rows. Both numbers come from one statement, and so from one
+instant, unless one is the database's estimate: a sweep between two statements would distort the
+ratio.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
@@ -57,26 +59,27 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import Fact
 
 _OF_JOBS: Final = "ttl_odm.database_sweep"
-"""The extension for tables that the database sweeps itself, of which no model tells."""
+"""The extension for tables that the database sweeps itself, which no model declares."""
 
 _WITH_JOBS: Final = ("postgresql", *MYSQL_FAMILY)
-"""The databases that can."""
+"""The databases that can sweep tables themselves."""
 
 _FEW: Final = 100_000
-"""Rows below which an estimate is made sure of by counting."""
+"""Estimates below this number of rows are replaced by counting."""
 
 _LOOK: Final = 10
-"""Times as many rows as are due are looked for, so that shares of a tenth and more are exact."""
+"""Look for this multiple of the expired rows, so that shares of a tenth and more are exact."""
 
 _ONE_VIEW: Final = "REPEATABLE READ"
-"""MySQL takes no LIMIT from a subquery, so that what is one statement elsewhere is two there."""
+"""For counting by several statements: of each scope; and on MySQL and MariaDB, which take no LIMIT
+from a subquery."""
 
 _FRESH: Final = {"information_schema_stats_expiry": 0}
-"""MySQL says how many rows a table has now, rather than a day ago."""
+"""Makes MySQL return the present number of rows, rather than yesterday's."""
 
 
 def count(connection: Connection, binding: Binding, where: Whereabouts) -> Counted:
-    """Count what there is to purge; see `ttl_odm.sweeper.Counting`."""
+    """Count the rows to purge; see `ttl_odm.sweeper.Counting`."""
     counted = _count(connection, binding)
     with prepared(connection), reading(connection):
         schema, table = name_of(connection, binding.table)
@@ -88,7 +91,7 @@ def count(connection: Connection, binding: Binding, where: Whereabouts) -> Count
 
 
 def _of_job(connection: Connection, schema: str | None, table: str) -> Mapping[str, Fact]:
-    """What there is to say of the job by which the database sweeps a table itself."""
+    """Return the facts about the job by which the database sweeps a table itself."""
     if connection.dialect.name not in _WITH_JOBS or find_spec(_OF_JOBS) is None:
         return {}
     package = import_module(f"{_OF_JOBS}.sqlalchemy")
@@ -100,46 +103,46 @@ def _count(connection: Connection, binding: Binding) -> Counted:
     table = binding.table
     is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
-    # A row whose limit has passed may be in another part as well.
+    # With a limit, a row may be in two parts.
     is_apart = is_on and not is_whole and binding.max_lifetime is None
     walk = walk_of(connection, binding) if is_apart else None
-    is_mysql = connection.dialect.name in MYSQL_FAMILY
-    is_postgresql = connection.dialect.name == "postgresql"
-    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+    dialect = connection.dialect
+    takes_two = dialect.name in MYSQL_FAMILY
+    is_several = takes_two or (walk is not None and dialect.name == "postgresql")
     with (
         prepared(
             connection,
-            isolation=_ONE_VIEW if is_mysql or (walk is not None and is_postgresql) else None,
-            settings=_FRESH if is_mysql and not is_mariadb else {},
+            isolation=_ONE_VIEW if is_several else None,
+            settings=_FRESH if compat.is_mysql(dialect) else {},
         ),
         reading(connection),
     ):
         rows = estimate(connection, table)
-        # In statements of their own, but of one view of the database.
+        # In statements of their own, but in one snapshot.
         before = Counted(0, 0)
         if walk is not None:
             before = _walked(connection, binding, walk)
-        found = _finding(
+        expired = _select_due(
             connection, binding, is_on=is_on, is_whole=is_whole, but_walked=walk is not None
         )
         if rows is None or rows < _FEW:
-            some, every = found.subquery(), counting(table).scalar_subquery()
-            counted, number = _read(connection, select(*some.c, every), binding)
+            due, all_rows = expired.subquery(), counting(table).scalar_subquery()
+            counted, number = _read(connection, select(*due.c, all_rows), binding)
             return replace(_sum(before, counted), rows=number)
-        # What a database believes may be from before a big sweep, and a fuse would take a part
-        # for the whole. A look at a few times as many rows as are due finds that out.
-        if is_mysql:
-            some = found.subquery()
-            counted, _ = _read(connection, select(*some.c, null()), binding)
+        # The estimate may be from before a big sweep, and a fuse would be misled. Looking for a few
+        # times as many rows as are due finds that out.
+        if takes_two:
+            due = expired.subquery()
+            counted, _ = _read(connection, select(*due.c, null()), binding)
             counted = _sum(before, counted)
-            due = counted.due
-            seen = count_rows(connection, table, limit=_LOOK * due) if due else 0
+            most = _LOOK * counted.due
+            seen = count_rows(connection, table, limit=most) if most else 0
         else:
-            first = found.cte("found")
-            total = cast(func.sum(first.c.due), BigInteger())
-            most = select(_LOOK * (total + literal(before.due, BigInteger()))).scalar_subquery()
-            look = counting(table, limit=most).scalar_subquery()
-            counted, seen = _read(connection, select(*first.c, look), binding)
+            due = expired.cte("found")
+            total = cast(func.sum(due.c.due), BigInteger())
+            limit = select(_LOOK * (total + literal(before.due, BigInteger()))).scalar_subquery()
+            look = counting(table, limit=limit).scalar_subquery()
+            counted, seen = _read(connection, select(*due.c, look), binding)
             counted = _sum(before, counted)
         if seen < _LOOK * counted.due:
             return replace(counted, rows=seen)
@@ -147,7 +150,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
 
 
 def count_dependents(connection: Connection, binding: Binding) -> dict[str, int]:
-    """Count the rows that expired with rows of a policy, by table; leave out tables without any."""
+    """Count the rows that have expired with rows of a policy, by table; omit tables without any."""
     counted: dict[str, int] = {}
     rules = all_rules_below(binding.table)
     if not rules or not is_ttl_on(connection, binding):
@@ -166,9 +169,9 @@ def count_dependents(connection: Connection, binding: Binding) -> dict[str, int]
 
 
 def dependents_of_row(table: Table, source: FromClause) -> ColumnElement[int] | None:
-    """How many rows expire with a row of a table, which is in a source; None if none can.
+    """Return the number of rows that expire with a row of a source, as SQL; None if none can.
 
-    Past the gate, which would not count those that have expired.
+    It counts past the gate, which would hide those that have expired.
     """
     counts = []
     chains: list[tuple[Rule, FromClause, tuple[Any, ...]]]
@@ -193,7 +196,7 @@ def dependents_of_row(table: Table, source: FromClause) -> ColumnElement[int] | 
 
 
 def count_facts(connection: Connection, binding: Binding) -> dict[str, Fact]:
-    """Count what goes along with expired rows; see `ttl_odm.sweeper.FactCounting`."""
+    """Count the dependents of expired rows; see `ttl_odm.sweeper.FactCounting`."""
     rows = count_dependents(connection, binding)
     return {name: fact for one in dependents for name, fact in one.facts(rows).items()}
 
@@ -201,7 +204,7 @@ def count_facts(connection: Connection, binding: Binding) -> dict[str, Fact]:
 def _walked(connection: Connection, binding: Binding, walk: Walk) -> Counted:
     """Count the rows that inherit, scope by scope."""
     counted, scoping = Counted(0, 0), binding.source.scoping
-    assert scoping is not None  # noqa: S101 (or there is no such walk)
+    assert scoping is not None  # noqa: S101 (only scopes are walked)
     for criteria in walk.ranges(binding.table).stretches(connection):
         rows = _by_scope(binding, scoping, null(), *criteria).subquery()
         more, _ = _read(connection, select(*rows.c, null()), binding)
@@ -214,19 +217,19 @@ def _sum(some: Counted, others: Counted) -> Counted:
     return replace(others, due=due, rows=due, facts=latest(some.facts, others.facts))
 
 
-def _finding(
+def _select_due(
     connection: Connection, binding: Binding, *, is_on: bool, is_whole: bool, but_walked: bool
 ) -> Any:
-    """What selects ``due``, and the age of the ``oldest`` where only reading all rows tells it.
+    """Return the SELECT of ``due``, and of the age of the ``oldest`` if all rows are read.
 
-    A row has these of a ``scope`` with a default of its own; NULL stands for all others.
+    It has a row for each ``scope`` with a default of its own; NULL stands for all others.
     """
     clock, table = clock_of(connection.dialect), binding.table
     parts: list[tuple[ColumnElement[bool], ...]] = []
     if not is_on:
         pass
     elif is_whole or binding.override is None or binding.max_lifetime:
-        # A row whose limit has passed may be in another part as well.
+        # With a limit, a row may be in two parts.
         parts = [(expired_in(connection, binding),)]
     else:
         for part in (Part.OWN,) if but_walked else (Part.INHERITING, Part.OWN):
@@ -237,8 +240,8 @@ def _finding(
     if scoping is not None:
         age = Predicate(clock).overdue(binding, binding.columns_of(table)) if is_whole else null()
         scopes = [_by_scope(binding, scoping, age, *criteria) for criteria in parts]
-        nobody, none = null().label("scope"), literal_column("0", BigInteger()).label("due")
-        return union_all(*scopes, select(nobody, none, null().label("oldest")))
+        no_scope, zero = null().label("scope"), literal_column("0", BigInteger()).label("due")
+        return union_all(*scopes, select(no_scope, zero, null().label("oldest")))
     if is_whole:
         some = measuring(clock, binding, table, *parts[0]).subquery()
         number, oldest = some.c
@@ -255,13 +258,13 @@ def _by_scope(
     rows = select(scope, age.label("age")).select_from(binding.table).where(*criteria)
     some = rows.options(include_expired()).subquery()
     number, oldest = func.count().label("due"), func.max(some.c.age).label("oldest")
-    found: Any = select(some.c.scope, number, oldest)
-    grouped: Select[Any] = found.group_by(some.c.scope)
+    counts: Any = select(some.c.scope, number, oldest)
+    grouped: Select[Any] = counts.group_by(some.c.scope)
     return grouped
 
 
 def _read(connection: Connection, statement: Any, binding: Binding) -> tuple[Counted, int]:
-    """Read what `_finding` selects, and one more number, which is the same in all rows."""
+    """Read the columns of `_select_due`, and one more number, which is the same in all rows."""
     clock, scoping = clock_of(connection.dialect), binding.source.scoping
     rows: Any = connection.execute(statement.options(include_expired())).all()
     due = sum(int(number) for _, number, _, _ in rows)
@@ -276,21 +279,21 @@ def _read(connection: Connection, statement: Any, binding: Binding) -> tuple[Cou
 
 
 def estimate(connection: Connection, table: Table) -> int | None:
-    """How many rows the database believes a table to have; None where it keeps no such number."""
+    """Return the database's estimate of a table's rows; None if it keeps none."""
     dialect = connection.dialect.name
     if dialect == "postgresql":
         tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
         catalog = bare_table(
             "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
         )
-        # What is counted all along knows of the last sweep, but nothing from before a crash.
+        # The live statistics include the last sweep, but nothing from before a crash.
         oid, times = catalog.c.oid, ("vacuum", "autovacuum", "analyze", "autoanalyze")
         looked = [getattr(func, f"pg_stat_get_last_{time}_time")(oid) for time in times]
         believed = case(
             (func.coalesce(*looked).is_not(None), func.pg_stat_get_live_tuples(oid)),
             else_=func.greatest(catalog.c.reltuples, 0),
         )
-        # ANALYZE gives a table that is kept in several the rows of these once more.
+        # ANALYZE counts the rows of partitions for the partitioned table once more.
         is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
         leaves = select(tree.c.relid).where(tree.c.isleaf)
         rows = func.sum(believed, type_=BigInteger())
@@ -321,9 +324,9 @@ def measure(
     *criteria: ColumnElement[bool],
     limit: int | None = None,
 ) -> tuple[int, float | None]:
-    """Count expired rows, up to a limit, and say for how long the first of them has been expired.
+    """Count expired rows, up to a limit; return also for how long the first has been expired.
 
-    None for an age that nobody can tell: a NULL that is expired has no instant.
+    The age is None for expired rows with NULL, which have no instant.
     """
     clock = clock_of(connection.dialect)
     measured = measuring(clock, binding, source, *criteria, limit=limit)
@@ -339,7 +342,7 @@ def measuring(
     *criteria: ColumnElement[bool],
     limit: int | None = None,
 ) -> Any:
-    """What counts expired rows so, and has the age of the first of them: see `overdue_of`."""
+    """Return the SELECT of `measure`; `overdue_of` converts its second column."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()
@@ -347,5 +350,5 @@ def measuring(
 
 
 def overdue_of(oldest: Any, clock: Clock) -> float | None:
-    """The seconds of an age that was measured; None where there is none."""
+    """Return the seconds of an age that was measured; None if there is none."""
     return None if oldest is None else max(0.0, seconds_between(oldest, clock.per_second))

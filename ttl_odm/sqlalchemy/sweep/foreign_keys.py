@@ -1,12 +1,12 @@
-"""Foreign keys that refer to a swept table, as the live database has them.
+"""Foreign keys that refer to a swept table, from the live database.
 
-Three things depend on them. A key without an index lets each deleted row read the whole table that
-refers to it, so sweeping is rejected until there is one. Rows that others refer to may have to
-stay: `ReferringKeys.blocks` finds them without trying one after the other. And a cascade must not
-delete rows of a recorded model (see `ttl_odm.sqlalchemy.policy.references`), live or expired:
-these keep the rows that they refer to, like a key that restricts.
+Three things depend on them. A key without an index makes each deleted row read the whole referring
+table, so such a sweep is rejected until there is an index. Rows that others refer to may have to
+stay: `ReferringKeys.blocks` finds them without a try for each. And a cascade must not delete rows
+of a recorded model (see `ttl_odm.sqlalchemy.policy.references`), live or expired: these keep the
+rows that they refer to, like a key that restricts.
 
-The database is asked, not the metadata: other applications have tables too.
+They come from the database, not from the metadata, since other applications have tables too.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ _SKIP_EVENTS: Final = "skip_user_error_events"
 class ReferringKey:
     """One foreign key of a table: its columns refer to the referred ones, in the same order.
 
-    `deletes` is what it does when a row that is referred to goes: ``CASCADE``, ``SET NULL``...
-    `has_index` says whether the rows that refer to a row are found by an index, and `index` what
-    one is to be called; None for a name made of the columns.
+    Attributes:
+        deletes: The action when a referred row is deleted: ``CASCADE``, ``SET NULL``...
+        has_index: Whether an index finds the rows that refer to a row.
+        index: The name for a new index; None for a name made of the columns.
     """
 
     table: Name
@@ -74,11 +75,11 @@ class ReferringKey:
 
     @property
     def restricts(self) -> bool:
-        """Whether it keeps a row that is referred to from being deleted."""
+        """Whether it keeps referred rows from being deleted."""
         return self.deletes in ("RESTRICT", "NO ACTION")
 
     def is_link_in(self, metadata: MetaData) -> bool:
-        """Whether the rows that refer expire with those that they refer to, by a `Rule`."""
+        """Return whether the referring rows expire with those that they refer to, by a `Rule`."""
         tables = (table for table in metadata.tables.values() if table.name == self.table[1])
         rules = map(rule_of, tables)
         return any(rule.has_key(self.columns) for rule in rules if rule is not None)
@@ -90,11 +91,11 @@ class ReferringKey:
 
     @property
     def reference(self) -> Reference:
-        """What refers."""
+        """The referring table and columns."""
         return self.table, frozenset(self.columns)
 
     def remedy(self, dialect: Dialect) -> str:
-        """The statement that adds the index."""
+        """Return the statement that adds the index."""
         quote = dialect.identifier_preparer.quote
         schema, table = self.table
         index = quote(self.index or "_".join(("ix", table, *self.columns))[:60])
@@ -105,13 +106,13 @@ class ReferringKey:
 
 
 class ReferringKeys:
-    """What was asked for in the sweep at hand, by table.
+    """The foreign keys of the database, cached by table for the current sweep.
 
     Attributes:
-        hooks: The sweeper's; they too make a model a recorded one.
+        hooks: The sweeper's hooks, which also make a model a recorded one.
 
     Args:
-        enforced: Leave out keys whose rules the connection doesn't enforce (SQLite's, unless told).
+        enforced: Leave out keys that the connection doesn't enforce (SQLite's, by default).
     """
 
     def __init__(self, *, enforced: bool = True) -> None:
@@ -123,14 +124,14 @@ class ReferringKeys:
         self._logged: set[Name] = set()
 
     def forget(self) -> None:
-        """Ask again: a sweep has begun."""
+        """Empty the cache, since a sweep begins."""
         self._keys.clear()
         self._places.clear()
         self._endangered.clear()
         self._logged.clear()
 
     def log(self, connection: Connection, binding: Binding) -> None:
-        """Log, once in a sweep, what may keep rows of a table from being deleted."""
+        """Log, once in a sweep, the keys that may keep rows of a table from being deleted."""
         table = binding.table
         name = name_of(connection, table)
         if name not in self._logged:
@@ -141,7 +142,7 @@ class ReferringKeys:
             logger.info(message, table.fullname, which)
 
     def of(self, connection: Connection, name: Name) -> list[ReferringKey]:
-        """The keys that refer to a table."""
+        """Return the keys that refer to a table."""
         if name not in self._keys:
             dialect = connection.dialect.name
             if not clock_of(connection.dialect).is_inspected:
@@ -163,9 +164,9 @@ class ReferringKeys:
     def of_rows(
         self, connection: Connection, binding: Binding
     ) -> Iterator[tuple[Table, ReferringKey]]:
-        """The keys that refer to rows, with the table: that of the policy, or of a subclass.
+        """Yield the keys that refer to rows, with the table: the policy's, or a subclass's.
 
-        Without those that join what subclasses have of a row to the rest of it.
+        Without the keys that join a subclass's part of a row to the rest of it.
         """
         parts = self._parts(connection, binding)
         for table in (binding.table, *(sub.table for sub in parts.values())):
@@ -174,7 +175,7 @@ class ReferringKeys:
                     yield table, key
 
     def check(self, connection: Connection, binding: Binding) -> None:
-        """Refuse to sweep a table that others refer to without an index."""
+        """Raise StoreError if a key that refers to a table has no index."""
         dialect = connection.dialect
         if dialect.name in MYSQL_FAMILY:
             return  # InnoDB makes an index with each key
@@ -193,10 +194,10 @@ class ReferringKeys:
             )
 
     def endangers(self, connection: Connection, binding: Binding) -> bool:
-        """Whether deleting rows would delete or change others that must be removed before.
+        """Return whether deleting rows would delete or change others that must be removed before.
 
-        By the foreign keys as they are declared, or as the database has them, and by cascades of
-        the ORM where that deletes rows. It may begin a transaction of its own.
+        It looks at declared foreign keys and those of the database, and at the ORM's cascades if
+        the ORM deletes the rows. It may begin a transaction of its own.
         """
         if Change(binding.table).endangers_rows(self.hooks):
             return True
@@ -205,8 +206,8 @@ class ReferringKeys:
             orm = mode_of(binding).orm
             found = orm is not None and _orm_takes_along(orm, self.hooks.named)
             if not found and any(True for _ in _recorded_tables(self.hooks)):
-                # Reflection on MariaDB and MySQL leaves it set: the user's listeners for errors
-                # would hear of no error of this connection any more.
+                # Reflection on MariaDB and MySQL leaves this option set, and the user's listeners
+                # for errors would be called for no error of this connection any more.
                 before = connection.get_execution_options().get(_SKIP_EVENTS, False)
                 with reading(connection):
                     blocked = self.blocks(connection, binding, recorded_only=True)
@@ -224,9 +225,9 @@ class ReferringKeys:
         *,
         recorded_only: bool = False,
     ) -> ColumnElement[bool] | None:
-        """The condition for rows that a foreign key keeps from being deleted; None without any.
+        """Return the condition for rows that a foreign key keeps from being deleted; None if none.
 
-        `source` is where the table's rows are, if not there. `but` are foreign keys of rows that go
+        `source` has the rows, if not the table. `but` are foreign keys of rows that are deleted
         too. With `recorded_only`, only rows of recorded models count.
         """
         name = self.place(connection, binding.table)
@@ -236,7 +237,7 @@ class ReferringKeys:
         skipped = {*but, *(key.reference for key in keys if _joins(key, parts))}
         search = _Blocks(self, connection, skipped, self._links(connection, binding))
         conditions = [search.of(name, source, (name,), recorded_only=recorded_only)]
-        for part, sub in parts.items():  # the rest of the rows, which goes before
+        for part, sub in parts.items():  # the subclasses' parts of rows, which are deleted before
             names = {own.name for own, _ in sub.keys}
             rest = _bare(part, names.union(*(key.referred for key in self.of(connection, part))))
             below = search.of(part, rest, (name, part), recorded_only=recorded_only)
@@ -249,7 +250,7 @@ class ReferringKeys:
     def keeps(
         self, connection: Connection, binding: Binding, table: Table
     ) -> ColumnElement[bool] | None:
-        """The condition for rows below a policy, in a table, that rows of recorded models keep."""
+        """Return the condition for rows of a table below a policy that recorded rows keep."""
         if not any(True for _ in _recorded_tables(self.hooks)):
             return None
         name = self.place(connection, table)
@@ -260,7 +261,7 @@ class ReferringKeys:
         return {self.place(connection, sub.table): sub for sub in all_subtables(binding)}
 
     def linking(self, connection: Connection, binding: Binding) -> set[Reference]:
-        """The foreign keys of rows that are removed first, since they expire with these."""
+        """Return the foreign keys of rows that are removed first, since they expire with these."""
         return {
             key.reference
             for parent, links in self._links(connection, binding).items()
@@ -270,7 +271,7 @@ class ReferringKeys:
         }
 
     def _links(self, connection: Connection, binding: Binding) -> dict[Name, list[ReferringKey]]:
-        """The links of rows that expire with those of a policy, at whatever depth, by parent.
+        """Return the links of a policy's dependents, at any depth, by parent.
 
         As if each link were a foreign key that cascades.
         """
@@ -284,7 +285,7 @@ class ReferringKeys:
         return found
 
     def recorded(self, connection: Connection, binding: Binding) -> list[ReferringKey]:
-        """The keys by which a cascade reaches rows of recorded models."""
+        """Return the keys by which a cascade reaches rows of recorded models."""
         name = self.place(connection, binding.table)
         parts = self._parts(connection, binding)
         links = self._links(connection, binding)
@@ -303,7 +304,7 @@ class ReferringKeys:
         return list(found)
 
     def is_recorded(self, connection: Connection, name: Name) -> bool:
-        """Whether a table is that of a recorded model, or of one of its joined subclasses."""
+        """Return whether a table belongs to a recorded model, or to a joined subclass of one."""
         return any(
             self.place(connection, table) == name
             for table in _recorded_tables(self.hooks)
@@ -311,11 +312,11 @@ class ReferringKeys:
         )
 
     def place(self, connection: Connection, table: Table) -> Name:
-        """Where a table is, as the keys of others name it."""
+        """Return a table's name in the form of `ReferringKey.table`."""
         return self.resolved(connection, name_of(connection, table))
 
     def resolved(self, connection: Connection, place: Name) -> Name:
-        """A name with the schema in which PostgreSQL finds it."""
+        """Return a name with the schema in which PostgreSQL finds it."""
         schema, name = place
         if schema is not None or connection.dialect.name != "postgresql":
             return place
@@ -327,7 +328,7 @@ class ReferringKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The search for what keeps rows: the keys that refer to them, and to what cascades."""
+    """The search for rows that keep others: by the keys that refer to them, and their cascades."""
 
     keys: ReferringKeys
     connection: Connection
@@ -337,13 +338,13 @@ class _Blocks:
     def of(
         self, name: Name, source: FromClause, above: tuple[Name, ...], *, recorded_only: bool
     ) -> ColumnElement[bool] | None:
-        """The condition for rows of a table; `above` are those on the way there."""
+        """Return the condition for rows of a table; `above` are the tables on the way there."""
         conditions = [
             self._by(key, name, source, above, recorded_only=recorded_only)
             for key in self.keys.of(self.connection, name)
             if not key.deletes.startswith("SET") and key.reference not in self.skipped
         ]
-        # Whatever else refers to these rows is met when they are deleted.
+        # Other rows that refer to these are found when they are deleted.
         conditions += [
             self._by(link, name, source, above, recorded_only=True)
             for link in self.links.get(name, ())
@@ -360,7 +361,7 @@ class _Blocks:
         *,
         recorded_only: bool,
     ) -> ColumnElement[bool] | None:
-        """The condition for rows that a key keeps, or what its rows take along."""
+        """Return the condition for rows kept by a key, or by rows that its cascade reaches."""
         cascades = key.deletes == "CASCADE"
         if recorded_only and not cascades:
             return None
@@ -370,10 +371,10 @@ class _Blocks:
         pairs = zip(key.columns, key.referred, strict=True)
         refers = and_(*(child.c[own] == source.c[other] for own, other in pairs))
         if key.table == name and (cascades or self.connection.dialect.name not in MYSQL_FAMILY):
-            # A row that refers to itself doesn't keep itself; on InnoDB it does, seen on 10.11.
+            # A row that refers to itself doesn't keep itself, except on InnoDB (seen on 10.11).
             refers = and_(refers, or_(*(child.c[own] != source.c[own] for own in key.referred)))
         if cascades and not self.keys.is_recorded(self.connection, key.table):
-            # Its rows go along, unless something in turn keeps them.
+            # Its rows are deleted too, unless others in turn keep them.
             if key.table in above:
                 return None
             further = (*above, key.table)
@@ -385,7 +386,7 @@ class _Blocks:
 
 
 def _recorded_tables(hooks: Hooks) -> Iterator[Table]:
-    """The tables of recorded models in this process, and those of their joined subclasses."""
+    """Yield the tables of recorded models in this process, and of their joined subclasses."""
     for table in bound_tables:
         binding = root_binding_of(table)
         if binding is not None and first_of(table) is table and is_recorded(binding, hooks):
@@ -410,13 +411,13 @@ def _orm_takes_along(owner: type, hooks: Hooks) -> bool:
 
 
 def _joins(key: ReferringKey, parts: Mapping[Name, SubBinding]) -> bool:
-    """Whether a key joins what a subclass has of a row to the rest of it."""
+    """Return whether a key joins a subclass's part of a row to the rest of it."""
     part = parts.get(key.table)
     return part is not None and {own.name for own, _ in part.keys}.issuperset(key.columns)
 
 
 def _bare(name: Name, columns: set[str]) -> FromClause:
-    """An alias of a table, which the gate knows nothing of."""
+    """Return an alias of a bare table, which the gate doesn't know."""
     schema, table = name
     return BareTable(table, *map(column, sorted(columns)), schema=schema).alias()
 
@@ -489,10 +490,10 @@ ORDER BY l.name, i.seqno
 def is_indexed(
     connection: Connection, name: Name, columns: Sequence[str], but: Collection[str] = ()
 ) -> bool:
-    """Whether the database finds rows of a table by columns, without reading all of them.
+    """Return whether the database finds rows of a table by columns without reading all of them.
 
-    So it is where an index, a unique constraint or the primary key begins with these columns, in
-    any order. Indexes named in `but` don't count.
+    It does if an index, a unique constraint or the primary key begins with these columns, in any
+    order. Indexes named in `but` don't count.
     """
     count, names = len(columns), set(columns)
     return any(
@@ -505,9 +506,9 @@ def is_indexed(
 def _indexes_of(
     connection: Connection, name: Name, column: str
 ) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """The names and columns of a table's indexes, except those that leave rows out.
+    """Yield the names and columns of a table's indexes and primary key, except partial indexes.
 
-    Of the primary key, too. PostgreSQL's may leave out rows in which a column is NULL.
+    Partial indexes of PostgreSQL are included if they only omit rows in which a column is NULL.
     """
     schema, table = name
     if connection.dialect.name == "postgresql":

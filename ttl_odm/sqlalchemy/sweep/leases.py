@@ -1,8 +1,8 @@
-"""Leases in a table: which sweeper of a database is at work, by the database's own clock.
+"""Leases in a table, which elect the sweeper of a database by the database's own clock.
 
-A lease is a row of ``ttl_odm_lease``. To take it is one conditional UPDATE, which the database
-gives to exactly one of any number of callers. The table is made when the first lease is taken,
-unless it is part of the application's metadata (`lease_table`) and its migrations.
+A lease is a row of ``ttl_odm_lease``. One conditional UPDATE takes it, which succeeds for exactly
+one of any number of callers. The table is created when the first lease is taken, unless it is part
+of the application's metadata (`lease_table`) and its migrations.
 """
 
 from __future__ import annotations
@@ -91,22 +91,22 @@ def lease_table(metadata: MetaData, *, name: str = NAME, schema: str | None = No
 
 
 def declared_lease_table(metadatas: Iterable[MetaData]) -> Table | None:
-    """What `lease_table` has added to one of them, if it has."""
+    """Return the table that `lease_table` has added to one of them; None without one."""
     tables = (table for metadata in metadatas for table in metadata.tables.values())
     return next((table for table in tables if _INFO in table.info), None)
 
 
 @cache
 def _undeclared() -> Table:
-    """The lease table outside of any application's MetaData.
+    """Return the lease table outside of any application's MetaData.
 
-    There is one for all sweepers: SQLAlchemy caches statements by the tables in them.
+    All sweepers share it, since SQLAlchemy caches statements by the tables in them.
     """
     return lease_table(MetaData())
 
 
 class Statements:
-    """The statements, for a connection."""
+    """The statements of leases, on connections of the caller."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -121,9 +121,9 @@ class Statements:
         *,
         seizes: bool = False,
     ) -> Lease | None:
-        """Take a lease that is free or has ended; any, where something else says that it is.
+        """Take a lease that is free or has ended; with `seizes` any, since another lock decides.
 
-        What it reads along with the token saves the sweeper a look of its own.
+        It returns the lease's state with the token, which saves the sweeper a read.
         """
         c = self.table.c
         is_free = or_(c.holder.is_(None), c.acquired_until <= _now(connection))
@@ -143,38 +143,38 @@ class Statements:
         return Lease(name, holder, state.token, duration, state)
 
     def renew(self, connection: Connection, lease: Lease) -> bool:
-        """Let it last for its duration from now; False if it is lost."""
+        """Extend a lease to its duration from now; return False if it is lost."""
         until = _until(connection, lease.duration)
         return _changes(connection, self._held(lease).values(acquired_until=until))
 
     def release(self, connection: Connection, lease: Lease) -> None:
-        """Give it back, unless it is lost."""
+        """Release a lease, unless it is lost."""
         _changes(connection, self._held(lease).values(holder=None, acquired_until=None))
 
     def finish(self, connection: Connection, lease: Lease, history: str) -> bool:
-        """Store the history and give the lease back; False if it is lost."""
+        """Store the history and release the lease; return False if it is lost."""
         changed = self._held(lease).values(
             history=history, recorded_at=_now(connection), holder=None, acquired_until=None
         )
         return _changes(connection, changed)
 
     def set_paused(self, connection: Connection, name: str, paused: bool) -> None:  # noqa: FBT001
-        """Set the flag, also where nobody holds the lease."""
+        """Set the flag, also if no sweeper holds the lease."""
         self._change(connection, name, self._at(name).values(paused=paused))
 
     def record(self, connection: Connection, lease: Lease, history: str) -> bool:
-        """Store the history; False if the lease is lost."""
+        """Store the history; return False if the lease is lost."""
         changed = self._held(lease).values(history=history, recorded_at=_now(connection))
         return _changes(connection, changed)
 
     def read(self, connection: Connection, name: str) -> LeaseState:
-        """Look at it."""
+        """Read the state of a lease."""
         rows: Select[Any] = SweepSelect(*self._columns(connection))
         row = connection.execute(rows.where(self.table.c.name == name)).one_or_none()
         return LeaseState() if row is None else _state(connection, row)
 
     def _columns(self, connection: Connection) -> tuple[ColumnElement[Any], ...]:
-        """What `_state` is made of."""
+        """Return the columns that `_state` reads."""
         c, now = self.table.c, _now(connection)
         clock = clock_of(connection.dialect)
         left = type_coerce(c.acquired_until, clock.storage) - now
@@ -189,7 +189,7 @@ class Statements:
         return self._at(lease.name, and_(c.holder == lease.holder, c.token == lease.token))
 
     def _change(self, connection: Connection, name: str, update: Update) -> bool:
-        """Run an UPDATE of a row; _NoRowError where there is none."""
+        """Run an UPDATE of a row; raise _NoRowError if there is none."""
         if _changes(connection, update):
             return True
         self._expect_row(connection, name)
@@ -202,10 +202,10 @@ class Statements:
             raise _NoRowError(name)
 
     def is_missing(self, connection: Connection) -> bool:
-        """Whether PostgreSQL is known not to have the table.
+        """Return whether PostgreSQL is known not to have the table.
 
         It logs each statement that names a missing table as an ERROR. Other databases don't, and
-        are not asked; nor is PostgreSQL once the table was there.
+        are not asked; nor is PostgreSQL again once the table was there.
         """
         if self._was_there or connection.dialect.name != "postgresql":
             return False
@@ -220,9 +220,9 @@ class Statements:
             raise _NoTableError
 
     def create(self, connection: Connection) -> None:
-        """Make the table, unless somebody else has just made it.
+        """Create the table, unless another sweeper has just created it.
 
-        Where the database doesn't let us, the error names the statement.
+        If the user may not create tables, the error names the statement.
         """
         try:
             with _writing(connection):
@@ -232,7 +232,7 @@ class Statements:
                 raise
             with suppress(DBAPIError), connection.begin():
                 self.read(connection, "")
-                return  # somebody else has just made it
+                return  # another sweeper has just created it
             ddl = " ".join(str(CreateTable(self.table).compile(dialect=connection.dialect)).split())
             raise StoreError(
                 f"This user can't use a table {self.table.fullname} for the sweepers' lease, nor "
@@ -241,7 +241,7 @@ class Statements:
             ) from error
 
     def add(self, connection: Connection, name: str) -> None:
-        """Make a row, unless somebody else has just made it."""
+        """Insert a row, unless another sweeper has just inserted it."""
         row = SweepInsert(self.table).values(name=name, token=0, paused=False, history="")
         try:
             with _writing(connection):
@@ -251,7 +251,7 @@ class Statements:
 
 
 class _NoRowError(Exception):
-    """There never was a lease of this name."""
+    """There is no lease of this name yet."""
 
 
 class _NoTableError(Exception):
@@ -271,7 +271,7 @@ def _until(connection: Connection, duration: float) -> ColumnElement[Any]:
 
 
 def _state(connection: Connection, row: Row[Any]) -> LeaseState:
-    """The state that a row of `Statements._columns` tells."""
+    """Return the state in a row of `Statements._columns`."""
     per_second = clock_of(connection.dialect).per_second
     holder, token, paused, history, left, ago = tuple(row)
     seconds_left = 0.0 if left is None else max(0.0, seconds_between(left, per_second))
@@ -304,7 +304,7 @@ def _change(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> R:
-    """Change something in a transaction; before that, make what isn't there yet."""
+    """Change a lease in a transaction; create the table or the row first if it is missing."""
     made = False
     with prepared(connection, settings={"innodb_lock_wait_timeout": ROW_WAIT}):
         while True:
@@ -328,7 +328,7 @@ def _change(
 class TableLeases:
     """`ttl_odm.sweeper.Leases` in a table, over an `Engine`.
 
-    The table is what `lease_table` made; None for one by the usual name.
+    The table is one made by `lease_table`; None for one with the default name.
     """
 
     def __init__(self, engine: Engine, table: Table | None = None) -> None:
@@ -348,7 +348,7 @@ class TableLeases:
         self._run(Statements.release, lease)
 
     def read(self, name: str) -> LeaseState:
-        """As in `Leases`: one SELECT, since sweepers do so before each batch."""
+        """As in `Leases`: one SELECT, since sweepers read before each batch."""
         with store_errors(), self._engine.connect() as connection, impatient(connection):
             try:
                 with reading(connection):

@@ -1,8 +1,8 @@
-"""Expired rows that stay only because expired rows refer to them: `Rings`.
+"""`Rings`: expired rows that stay only because expired rows refer to them.
 
-Such are rows in a ring, what hangs on them, and long chains. They go together with everything that
-refers to them, however far behind, if all of that has expired, nobody holds it, and nothing else
-refers to it.
+These are rows in a ring, rows that depend on them, and long chains. They are removed together with
+all rows that refer to them, at any depth, if all of these have expired and are free, and no other
+row refers to them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
 
 _MOST: Final = 5_000
-"""Rows that go together; what hangs on more of them stays."""
+"""How many rows are removed together; larger groups stay."""
 
 Node = tuple["Table", "tuple[Any, ...]"]
 """A row: the table of its policy, and its primary key."""
@@ -42,21 +42,21 @@ Node = tuple["Table", "tuple[Any, ...]"]
 
 @dataclass(slots=True)
 class Rings:
-    """Rows of a batch that stayed, and all that refers to them."""
+    """Rows of a batch that stayed, and all rows that refer to them."""
 
     connection: Connection
     keys: ReferringKeys
     hooks: Hooks
     _bindings: dict[Table, Binding] = field(default_factory=dict)
-    """Those that were met last come last: the order in which rows were found to refer to others."""
+    """In the order in which rows were found to refer to others."""
     _nodes: set[Node] = field(default_factory=set)
     _parents: dict[Node, set[Node]] = field(default_factory=lambda: defaultdict(set))
-    """What rows refer to."""
+    """The rows that a row refers to."""
     _held: set[Node] = field(default_factory=set)
     """Rows that have to stay."""
 
     def remove(self, binding: Binding, keys: Iterable[Key]) -> list[tuple[Removal, int]]:
-        """Remove those of the rows that can go, and what refers to them; return how many."""
+        """Remove the rows that can be removed, with those that refer to them; return how many."""
         self._walk(binding, {(binding.table, tuple(key)) for key in keys})
         parts = [
             Together(Removal(self.connection, found, self.hooks), _keys_of(table, self._nodes))
@@ -77,11 +77,11 @@ class Rings:
         except DBAPIError as error:
             if not is_restricted(error):
                 raise
-            return []  # a key that can't be NULL, or a row that came a moment ago
+            return []  # a reference that can't be NULL, or that was written a moment ago
         return [(part.removal, len(part.rows)) for part in parts]
 
     def _walk(self, binding: Binding, rows: set[Node]) -> None:
-        """Find what refers to rows, what refers to that, and so on."""
+        """Find the rows that refer to rows, at any depth."""
         self._bindings[binding.table] = binding
         while rows and len(self._nodes) <= _MOST:
             self._nodes |= rows
@@ -98,7 +98,7 @@ class Rings:
     def _children(
         self, binding: Binding, consequence: Consequence, keys: Sequence[Key]
     ) -> set[Node]:
-        """The expired rows that refer to rows; those to which live ones do have to stay."""
+        """Return the expired rows that refer to rows; rows to which live ones refer are held."""
         child, width = consequence.binding, len(key_columns(binding.table))
         assert child is not None  # noqa: S101 (see `_restricting`)
         pairs = self.connection.execute(_referring(self.connection, binding, consequence, keys))
@@ -117,7 +117,7 @@ class Rings:
         return found
 
     def _hold(self, parts: Sequence[Together]) -> None:
-        """Find the rows that somebody holds, and those to which anything else refers."""
+        """Find the rows that are locked, or to which other rows refer."""
         walked: set[Reference] = {
             (
                 self.keys.place(self.connection, consequence.table),
@@ -140,7 +140,7 @@ class Rings:
                 self._held |= {(table, tuple(key)) for key in self.connection.execute(theirs)}
 
     def _free(self) -> set[Node]:
-        """The rows that nothing keeps: what a row refers to stays with it."""
+        """Return the rows that nothing keeps; the rows that a held row refers to are held too."""
         held, waiting = set(self._held), list(self._held)
         while waiting:
             above = self._parents[waiting.pop()] - held
@@ -154,20 +154,20 @@ def _keys_of(table: Table, nodes: Iterable[Node]) -> list[Key]:
 
 
 def _restricting(binding: Binding, hooks: Hooks) -> list[Consequence]:
-    """The foreign keys of tables with a policy that keep rows."""
+    """Return the foreign keys of tables with a policy that keep rows."""
     consequences = Change(binding.table).consequences(hooks)
     return [one for one in consequences if one.binding is not None and one.is_certain]
 
 
 def may_have_rings(binding: Binding, hooks: Hooks) -> bool:
-    """Whether expired rows can be what keeps rows of a table."""
+    """Return whether expired rows can keep rows of a table."""
     return bool(_restricting(binding, hooks))
 
 
 def _referring(
     connection: Connection, binding: Binding, consequence: Consequence, keys: Sequence[Key]
 ) -> Select[Any]:
-    """A SELECT of rows' keys, and of those that refer to them the keys and whether they expired."""
+    """Return the SELECT of rows' keys, the keys that refer to them, and whether those expired."""
     child = consequence.binding
     assert child is not None  # noqa: S101 (see `_restricting`)
     referred, refers = consequence.referred[0].table, consequence.table

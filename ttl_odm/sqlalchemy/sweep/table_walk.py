@@ -1,9 +1,8 @@
-"""Where the next expired rows are, without an index: the table is walked, stretch by stretch.
+"""The walk through a table without an index, stretch by stretch, to its expired rows.
 
-For models that chose ``__ttl_sweep__ = "scan"``, and tables that have no sweeper's indexes.
-PostgreSQL reads ranges of pages in the order they lie on disk; elsewhere the rows are walked in
-the order of their primary key. Rows that are written behind the walk have time until the next
-sweep.
+For models with ``__ttl_sweep__ = "scan"``, and tables without the sweeper's indexes. PostgreSQL
+reads ranges of pages in their order on disk; other databases walk the rows in the order of their
+primary key. Rows that are written behind the walk are left to the next sweep.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ctid: Final[ColumnClause[Any]] = column("ctid")
 """PostgreSQL's physical place of a row: its page, and its number there."""
 
 _PAGES: Final = 256
-"""Pages that are looked through at once: 2 MiB, some 15,000 narrow rows."""
+"""Pages that are read at once: 2 MiB, some 15,000 narrow rows."""
 
 
 def next_range(
@@ -42,10 +41,10 @@ def next_range(
 ) -> KeyRange | None:
     """Find the range of the next batch in a stretch; see `PartIndex.next_range`.
 
-    `source` is where the rows are: the table, or a child of it. On PostgreSQL the range is the next
-    pages; those of a table with children are the pages of each child, at once. It needs PostgreSQL
-    14, which reads a range of pages without reading the others. Where a BRIN index says which pages
-    may hold expired rows, the walk ends at the last one that does.
+    `source` has the rows: the table, or a child of it. On PostgreSQL the range is the next pages;
+    of a table with children, those of each child at once. This needs PostgreSQL 14, which reads a
+    range of pages without reading the others. If a BRIN index shows which pages may have expired
+    rows, the walk ends at the last of them.
     """
     resume, until = stretch
     if connection.dialect.name != "postgresql":
@@ -67,7 +66,7 @@ def next_range(
 
 
 def marks(resume: tuple[int, int], until: tuple[int, int] | None, shares: int) -> list[Any]:
-    """Divide what is left of a walk on PostgreSQL; see `ttl_odm.sweeper.Dividing`."""
+    """Divide the rest of a walk on PostgreSQL; see `ttl_odm.sweeper.Dividing`."""
     (first, pages), end = resume, resume[1] if until is None else until[0]
     shares = min(shares, (end - first) // _PAGES)
     return [(first + (end - first) * number // shares, pages) for number in range(1, shares)]
@@ -85,7 +84,7 @@ def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> i
     ):
         return pages
     _, past, _ = index.criteria(seconds)
-    # As a text, which every driver reads: "(page,number)".
+    # As a text, which every driver can read: "(page,number)".
     last = select(cast(func.max(ctid), String())).select_from(source).where(past)
     place = connection.execute(last.options(include_expired())).scalar_one_or_none()
     return 0 if place is None else int(place[1:].partition(",")[0]) + 1
@@ -104,17 +103,17 @@ class Tid(UserDefinedType[Any]):
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:
-        """The name that SQL has for it."""
+        """Return the name of the type in SQL."""
         return "tid"
 
 
 def _beginning_of(page: int) -> ColumnElement[Any]:
-    # By way of a text, which every driver can send.
+    # From a text, which every driver can send.
     return cast(literal(f"({page},0)", String()), Tid())
 
 
 def count_pages(connection: Connection, table: Table) -> int:
-    """The pages of a table on PostgreSQL; of one that it keeps in several, those of the largest."""
+    """Return the number of pages of a table on PostgreSQL, or of its largest child."""
     relation = regclass(connection, table)
     tree = func.pg_partition_tree(relation).table_valued("relid")
     children = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
@@ -127,7 +126,7 @@ def count_pages(connection: Connection, table: Table) -> int:
 def _next_keys(
     connection: Connection, binding: Binding, size: int, resume: tuple[Any, ...] | None
 ) -> KeyRange | None:
-    """The next so many rows in the order of their primary key, expired or not."""
+    """Find the next rows in the order of their primary key, expired or not."""
     columns = key_columns(binding.table)
     clock = clock_of(connection.dialect)
 
@@ -144,7 +143,7 @@ def _next_keys(
         until = [] if last is None else [compared(ours, lt, le, tuple(last), clock)]
         return [*after(ours), *until]
 
-    # Most stretches hold nothing to delete: then there is no DELETE, which would read them again.
+    # Most stretches have nothing to delete: then no DELETE reads them again.
     table, expired = binding.table, _expired(connection, binding)
     rows, oldest = measure(connection, binding, table, *bounds(table), expired(table))
     return KeyRange(
@@ -164,7 +163,7 @@ def compared(
     values: tuple[Any, ...],
     clock: Clock,
 ) -> ColumnElement[bool]:
-    """A key compared with values: by `last` in its last column, by `first` in those before."""
+    """Compare a key with values: by `last` in its last column, by `first` in those before."""
     bound = [literal(value, key.type) for key, value in zip(columns, values, strict=True)]
     if clock.compares_rows and len(columns) > 1:
         result: ColumnElement[bool] = last(tuple_(*columns), tuple_(*bound))
