@@ -18,7 +18,7 @@ from ttl_odm.django import AddTTL, TTLIndex, TTLModel
 from ttl_odm.django.checks import of_database, of_model
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.policy.indexes import sweeper_indexes
-from ttl_odm.stored.django import scope_index
+from ttl_odm.stored.django import scope_ranges
 from ttl_odm.stored.django.changes import begin_policies
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def found(model: Any) -> list[tuple[str, str]]:
 
 def leads(model: Any) -> bool:
     """Whether sweeps of the table go from scope to scope, as a new process sees it."""
-    scope_index.forget()
+    scope_ranges.forget_indexes()
     binding: Any = binding_of(model)
-    return scope_index.scope_index(binding, "default") is not None
+    return scope_ranges.scope_index(binding, "default") is not None
 
 
 def test_the_check_finds_an_index_of_before_and_its_fix_replaces_it(box: Any) -> None:

@@ -17,7 +17,7 @@ from ttl_odm.sqlalchemy import create_policies, policy_tables, set_policy, store
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.due import stored_indexes
 from ttl_odm.stored.rows import CHANGES, POLICIES
-from ttl_odm.stored.sqlalchemy.source import scope_index
+from ttl_odm.stored.sqlalchemy.scope_ranges import scope_index
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:

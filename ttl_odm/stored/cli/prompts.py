@@ -214,7 +214,7 @@ def reject_store(app: Application) -> None:
 def _stored(app: Application, target: Target) -> Stored | None:
     """What a target declares of a default that the database stores."""
     if app.is_mongodb:
-        from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy import bindings as documents  # noqa: PLC0415 (needs the extra)
 
         document = documents.binding_of(target.entity)
         return None if document is None else document.declared.stored

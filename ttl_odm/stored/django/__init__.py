@@ -1,18 +1,17 @@
 """Stored defaults on Django; imported when the first model declares one.
 
-- `source`: all that the base asks: `StoredSource` of a table.
-- `lookup`: how a statement looks a default up.
+- `source`: `StoredSource`, which answers all that the base asks about a table's default.
+- `lookup`: how a statement looks a default up, and how a deletion locks it.
 - `fixed_scopes`: the scopes that a statement's own conditions leave to its rows.
-- `locks`: no default changes while a transaction deletes by it.
-- `scope_index`, `scopes`, `scope_ranges`: the way of a sweep from scope to scope.
-- `changes`: reading and changing stored defaults; `previews`: a change, previewed and approved.
+- `scope_ranges`: the way of a sweep from scope to scope.
+- `changes`: reading and changing one; `previews`: a change, previewed and approved.
 
-And what the app ``ttl_odm.django.policies`` consists of, which `ttl_odm/django/policies` shows to
-Django: models that store no default need neither the app nor its tables.
+The app ``ttl_odm.django.policies``, whose folder shows these modules to Django, consists of the
+following ones. Models without a stored default need neither the app nor its tables.
 
-- `models`: the two tables, which are those of `ttl_odm.sqlalchemy`
-- `apps`: makes the rows that defaults begin with, after ``migrate``
-- `admin`: reading and changing stored defaults for people, by the application's own permissions
+- `models`: the two tables, which are those of `ttl_odm.stored.sqlalchemy`.
+- `apps`: stores the initial defaults after ``migrate``.
+- `admin`: stored defaults for people, by the application's own permissions.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def source(binding: Binding, declared: Stored, *, where: str) -> StoredSource:  # noqa: ARG001 (as of the other adapters)
-    """Return the source of a table's default that the database stores.
+    """Return the source of a table's stored default.
 
     Raises:
-        TTLConfigurationError: The field of the scopes has values of which there is no text.
+        TTLConfigurationError: The type of the scopes' field has no form as text.
     """
     if binding.scope is not None:
         check_scope(binding.scope, where)

@@ -1,8 +1,9 @@
-"""How a statement of Django's looks up a default that the database stores.
+"""How a statement of Django's looks up a stored default, and how a deletion locks it.
 
-The rows are those of `ttl_odm.sqlalchemy`: programs of both follow one change. The look-up is a
-subquery that refers to nothing else, so that a database runs it once; where rows have defaults by
-the value of a field, it is by the primary key of the policies.
+The tables are those of `ttl_odm.stored.sqlalchemy`, so a change applies to programs of both. The
+look-up is a subquery that refers to nothing outside of it, so that a database runs it once; with
+scopes, it goes by the primary key of the policies. Locks (`lock_row`) are described in
+`ttl_odm.stored.sqlalchemy.lookup`.
 
 This module must not know what a predicate is, nor how a default is changed.
 """
@@ -12,18 +13,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.apps import apps
-from django.db import models
+from django.db import DatabaseError, models
 from django.db.models import Count
 from django.db.models.expressions import Expression, F
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import FOREVER, NEVER, OFF, lenient_ttl
+from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.dialects.family import as_value
 from ttl_odm.django.policy.indexes import target_of
 from ttl_odm.django.policy.sources import is_locking
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.stored.rows import LONGEST_SCOPE, POLICIES, WHOLE_TABLE
+from ttl_odm.stored.rows import LONGEST_SCOPE, MAY_SHARE, POLICIES, WHOLE_TABLE
 from ttl_odm.stored.scope_columns import ScopeColumn
 
 if TYPE_CHECKING:
@@ -36,22 +38,22 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import SQL, AnyField
 
 APP: Final = "ttl_odm.django.policies"
-"""The app whose tables have the defaults, by which Django finds its modules."""
+"""The app whose tables store the defaults; Django finds its modules by this name."""
 
 LABEL: Final = "ttl_odm_policies"
 
 _TEXTS: Final = (models.CharField, models.TextField)
 _EXACT: Final = "utf8mb4_bin"
-"""By which MariaDB and MySQL tell upper from lower case, as the others do."""
+"""The collation by which MariaDB and MySQL distinguish upper and lower case, as others do."""
 
 
-def sharing(connection: BaseDatabaseWrapper) -> str:
-    """What a SELECT ends with that locks its rows, shared; nothing where rows can't be locked."""
+def _shared_lock(connection: BaseDatabaseWrapper) -> str:
+    """The end of a SELECT that locks its rows, shared; empty where rows can't be locked."""
     return {"postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}.get(connection.vendor, "")
 
 
 def check_app(binding: Binding) -> None:
-    """Raise TTLConfigurationError where a default has no table that it could be read from."""
+    """Raise TTLConfigurationError if the app with the tables of defaults isn't installed."""
     if not apps.is_installed(APP):
         raise TTLConfigurationError(
             f"{binding.model._meta.label}.__ttl__ = {binding.policy!r}: the app that stores it is "
@@ -60,7 +62,7 @@ def check_app(binding: Binding) -> None:
 
 
 def check_scope(field: AnyField, where: str) -> None:
-    """Raise it for a field whose values policies can't be for."""
+    """Raise TTLConfigurationError for a field whose values can't have stored defaults."""
     if not isinstance(target_of(field), (*_TEXTS, models.IntegerField, models.UUIDField)):
         raise TTLConfigurationError(
             f"{where}: by={field.name!r} is a {type(field).__name__}: values can have stored "
@@ -69,7 +71,7 @@ def check_scope(field: AnyField, where: str) -> None:
 
 
 def is_identity(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
-    """Whether values of the scopes' field that the database finds equal have the same text."""
+    """Return whether values of the scopes' field that compare equal have the same text."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     field = target_of(binding.scope)
     if isinstance(field, models.UUIDField):
@@ -78,8 +80,8 @@ def is_identity(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
 
 
 def name_of(binding: Binding) -> str:
-    """What a table is called in the table of the policies."""
-    # How one names a table of another schema in Django: '"schema"."table"', or from its middle on.
+    """Return the name of a table in the table of the policies."""
+    # Django's way to name a table of another schema: '"schema"."table"', or 'schema"."table'.
     return str(binding.model._meta.db_table).strip('"').replace('"."', ".")
 
 
@@ -90,33 +92,38 @@ def age_of(
     collation: str | None = None,
     fixed: Sequence[str] = (),
 ) -> str:
-    """The age at which rows expire that inherit: that of their scope, or else the table's.
+    """Return the age at which rows that inherit expire: that of their scope, or else the table's.
 
-    Where no row is stored, or one that is not a ttl, it is `OFF`; `scope` is the column that says.
-    Under a collation it is that of several defaults, by which Acme is acme; then it is the shortest
-    of these. The `fixed` scopes, SQL for each, are those that the rows can have: they are looked up
-    once for all rows.
+    It is `OFF` if no default is stored, or a value that is no ttl.
+
+    Args:
+        connection: The connection.
+        binding: The policy of the rows.
+        scope: The column of their scope; None for the table's age.
+        collation: By which several stored scopes are equal, such as Acme and acme: then the age is
+            the shortest of theirs.
+        fixed: SQL for each of the few scopes that the rows can have: these are looked up once for
+            all rows.
     """
     quote = connection.ops.quote_name
     name, ttl = quote("scope"), quote("ttl")
     seconds = f"CASE WHEN {ttl} > 0 THEN {ttl} WHEN {ttl} = -1 THEN {FOREVER} ELSE {OFF} END"
     rows = _rows(connection, binding)
-
-    share = sharing(connection) if is_locking() else ""
+    lock = _shared_lock(connection) if is_locking() else ""
 
     def row(condition: str) -> str:
-        return f"(SELECT {seconds} FROM {rows} AND {condition}{share})"  # noqa: S608 (names that Django quotes)
+        return f"(SELECT {seconds} FROM {rows} AND {condition}{lock})"  # noqa: S608 (names that Django quotes)
 
     ages = [row(f"{name} = {as_value(WHOLE_TABLE)}"), str(OFF)]
     if scope is not None and collation is None:
         ages.insert(0, _own_age(connection, binding, scope, fixed, row))
-    found = f"COALESCE({', '.join(ages)})"
+    age = f"COALESCE({', '.join(ages)})"
     if scope is None or collation is None:
-        return found
-    alike = f"{name} COLLATE {quote(collation)}"
-    own = f"SELECT {alike} AS scope, MIN({seconds}) AS age FROM {rows} GROUP BY {alike}"  # noqa: S608 (as above)
+        return age
+    collated = f"{name} COLLATE {quote(collation)}"
+    own = f"SELECT {collated} AS scope, MIN({seconds}) AS age FROM {rows} GROUP BY {collated}"  # noqa: S608 (as above)
     shortest = f"COALESCE((SELECT own.age FROM ({own}) own WHERE own.scope = {scope}), {OFF})"  # noqa: S608 (as above)
-    return family_of(connection).least(shortest, found)
+    return family_of(connection).least(shortest, age)
 
 
 def _own_age(
@@ -126,10 +133,10 @@ def _own_age(
     fixed: Sequence[str],
     row: Callable[[str], str],
 ) -> str:
-    """The age of the scope of a row, by `row` for a condition of the stored ones; NULL for none.
+    """The age of the scope of a row; NULL if that has no default of its own.
 
-    Rows can have a `fixed` scope's value in another spelling, where that may be equal; then it is
-    the column that says.
+    `row` returns the look-up for a condition on the stored scopes. Where the database may find
+    another spelling of a `fixed` scope equal, the column decides which scope a row has.
     """
     if not fixed:
         return row(_is_scope(connection, binding, column))
@@ -146,7 +153,7 @@ def _own_age(
 
 
 def shortest_age(connection: BaseDatabaseWrapper, binding: Binding) -> str:
-    """The least age at which any row that inherits expires, whatever its scope: an index has it."""
+    """Return the least age at which any row that inherits expires; the index holds it."""
     ttl = connection.ops.quote_name("ttl")
     shortest = f"SELECT MIN({ttl}) FROM {_rows(connection, binding)} AND {ttl} > 0"  # noqa: S608 (as above)
     return f"COALESCE(({shortest}), {FOREVER})"
@@ -155,9 +162,9 @@ def shortest_age(connection: BaseDatabaseWrapper, binding: Binding) -> str:
 def has_default(
     connection: BaseDatabaseWrapper, binding: Binding, source: str, scope: str | None
 ) -> str | None:
-    """The condition for the rows that have a certain default; None where all have.
+    """Return the condition for the rows that have a scope's default; None if all rows have it.
 
-    `scope` is whose it is; None for that of the rows that have none of their own.
+    For a `scope` of None these are the rows whose scope has no default of its own.
     """
     if binding.scope is None:
         return None
@@ -172,14 +179,14 @@ def has_default(
 
 
 def own_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
-    """The scope of a row, where that has a default of its own; else NULL."""
+    """Return the scope of a row, as stored, where it has a default of its own; else NULL."""
     scope = connection.ops.quote_name("scope")
     own = f"{_is_scope(connection, binding, column)} AND {scope} <> ''"
     return f"(SELECT {scope} FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
 
 
 def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
-    """A value that somebody names, as the scopes of policies have it.
+    """Return the text under which the scope of a value, as the caller names it, is stored.
 
     Raises:
         TTLConfigurationError: The field holds no such value.
@@ -205,7 +212,7 @@ def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: An
 
 
 def scope_text(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
-    """A value of the field, as the scopes of policies have it."""
+    """Return a value of the scopes' field as text, as scopes are stored."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     field = target_of(binding.scope)
     if isinstance(field, models.UUIDField):
@@ -216,9 +223,10 @@ def scope_text(connection: BaseDatabaseWrapper, binding: Binding, value: Any) ->
 def read(
     connection: BaseDatabaseWrapper, binding: Binding, scope: str | None = None
 ) -> dict[str | None, int | None]:
-    """What is stored for a scope, and for the table (None): those that there are.
+    """Read the stored defaults of a scope and of the table, whose key is None.
 
-    What is stored and is not a ttl is None: TTL is off.
+    A default that isn't stored is missing in the result. A stored value that is no ttl is read as
+    None: TTL is off.
     """
     check_app(binding)
     quote = connection.ops.quote_name
@@ -226,11 +234,11 @@ def read(
     statement += f"WHERE {quote('name')} = %s AND {quote('scope')} IN (%s, %s)"
     with connection.cursor() as cursor:
         cursor.execute(statement, [name_of(binding), WHOLE_TABLE, scope or WHOLE_TABLE])
-        return {found or None: lenient_ttl(ttl) for found, ttl in cursor.fetchall()}
+        return {stored or None: lenient_ttl(ttl) for stored, ttl in cursor.fetchall()}
 
 
 def read_all(connection: BaseDatabaseWrapper, binding: Binding) -> list[int | None]:
-    """Every default that rows of a table may inherit."""
+    """Read every default that rows of a table may inherit."""
     check_app(binding)
     ttl = connection.ops.quote_name("ttl")
     with connection.cursor() as cursor:
@@ -240,7 +248,7 @@ def read_all(connection: BaseDatabaseWrapper, binding: Binding) -> list[int | No
 
 
 def has_scopes(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
-    """Whether any scope of a table has a default of its own."""
+    """Return whether any scope of a table has a default of its own."""
     if binding.scope is None:
         return False
     scope, rows = connection.ops.quote_name("scope"), _rows(connection, binding)
@@ -249,18 +257,36 @@ def has_scopes(connection: BaseDatabaseWrapper, binding: Binding) -> bool:
         return cursor.fetchone() is not None
 
 
+def lock_row(connection: BaseDatabaseWrapper, binding: Binding) -> None:
+    """Lock the row that stands for all stored defaults of a table, shared.
+
+    Raises:
+        DatabaseError: The database's; it says what its user lacks, if it does.
+    """
+    quote = connection.ops.quote_name
+    row = f"SELECT {quote('ttl')} FROM {quote(POLICIES)} "  # noqa: S608 (as above)
+    row += f"WHERE {quote('name')} = %s AND {quote('scope')} = %s{_shared_lock(connection)}"
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(row, [name_of(binding), WHOLE_TABLE])
+        except DatabaseError as error:
+            if not is_forbidden(error.__cause__):
+                raise
+            raise type(error)(f"{error}: {MAY_SHARE}") from error.__cause__
+
+
 def policy_of(connection: BaseDatabaseWrapper, binding: Binding, obj: models.Model) -> TTL:
-    """The policy of an instance's row, with the default that the database has for it now."""
+    """Return the policy of an instance's row, with the default that is stored for it now."""
     field, scope = binding.scope, None
     value = None if field is None else getattr(obj, field.attname)
     if value is not None:
         scope = scope_text(connection, binding, value)
-    found = read(connection, binding, scope)
-    return _with_default(binding, found.get(scope, found.get(None)))
+    defaults = read(connection, binding, scope)
+    return _with_default(binding, defaults.get(scope, defaults.get(None)))
 
 
 def policy_by_age(binding: Binding, age: int) -> TTL:
-    """The policy of a row for which `StoredAge` has found this."""
+    """Return the policy of a row whose `StoredAge` was read."""
     default = None if age >= OFF else NEVER if age >= FOREVER else age
     return _with_default(binding, default)
 
@@ -272,7 +298,7 @@ def _with_default(binding: Binding, default: int | None) -> TTL:
 
 
 class _LookUp(Expression):
-    """What is stored for a row, in a query, by the field that tells the rows apart."""
+    """The base of expressions that look up what is stored for a row, by its scope."""
 
     def __init__(self, binding: Binding, output_field: AnyField, *, by_rows: bool = True) -> None:
         super().__init__(output_field=output_field)
@@ -281,19 +307,19 @@ class _LookUp(Expression):
         self.sources: list[Any] = [F(binding.scope.name)] if by_rows and binding.scope else []
 
     def get_source_expressions(self) -> list[Any]:
-        """The field that tells the rows apart."""
+        """Return the scopes' field."""
         return self.sources
 
     def set_source_expressions(self, exprs: Sequence[Any]) -> None:
-        """Set it, once it is resolved."""
+        """Set the scopes' field, once it is resolved."""
         self.sources = list(exprs)
 
 
 class StoredAge(_LookUp):
-    """The age of `age`, in a query; that of the table, or the shortest, where that will do."""
+    """The age at which rows that inherit expire: of a row, of its table, or the shortest of all."""
 
     def __init__(self, binding: Binding, of: Literal["row", "table", "shortest"] = "row") -> None:
-        """Say of which table's rows."""
+        """Choose the table and the age."""
         super().__init__(binding, models.BigIntegerField(), by_rows=of == "row")
         self._shortest = of == "shortest"
 
@@ -307,10 +333,10 @@ class StoredAge(_LookUp):
 
 
 class OwnScope(_LookUp):
-    """The scope of `own_scope`, in a query."""
+    """The scope of a row where it has a default of its own; else NULL: see `own_scope`."""
 
     def __init__(self, binding: Binding) -> None:
-        """Say of which table's rows, which have scopes."""
+        """Choose the table, which has scopes."""
         super().__init__(binding, models.CharField())
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
@@ -320,13 +346,13 @@ class OwnScope(_LookUp):
 
 
 def by_scope(binding: Binding, rows: models.QuerySet[Any, Any]) -> models.QuerySet[Any, Any]:
-    """How many rows are of which scope with a default of its own; None stands for all others."""
+    """Count rows by their scope, if that has a default of its own; None stands for all others."""
     scopes = rows.order_by().annotate(ttl_scope=OwnScope(binding)).values("ttl_scope")
     return scopes.annotate(ttl_rows=Count("*")).values_list("ttl_scope", "ttl_rows")
 
 
 def _rows(connection: BaseDatabaseWrapper, binding: Binding) -> str:
-    """FROM what, and WHERE: the rows of one table's policies."""
+    """The FROM and WHERE clauses for the stored defaults of a table."""
     quote = connection.ops.quote_name
     name = family_of(connection).literal_text(name_of(binding)).replace("%", "%%")
     return f"{quote(POLICIES)} WHERE {quote('name')} = {name}"
@@ -340,18 +366,18 @@ def _as_text(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> s
 
 
 def _is_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
-    """Whether a stored scope is that of a row of the statement around a subquery."""
+    """The condition that a stored scope is that of a row of the enclosing statement."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     scope = connection.ops.quote_name("scope")
     outer = _of_outer(connection, binding, column)
     if connection.vendor == "mysql" and isinstance(target_of(binding.scope), _TEXTS):
-        # Two columns of binary collations, as utf8mb4_0900_bin, can't be compared as they are.
+        # Columns with two binary collations, such as utf8mb4_0900_bin, can't be compared directly.
         outer = f"CONVERT({outer} USING utf8mb4) COLLATE {_EXACT}"
     return f"{scope} = {outer}{_unpadded(connection, binding.scope, column)}"
 
 
 def _is_spelled(connection: BaseDatabaseWrapper, binding: Binding, column: str, scope: str) -> str:
-    """Whether a row has exactly this scope, whatever the collation of its column."""
+    """The condition that a row has exactly this scope, whatever the collation of its column."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     text = _as_text(connection, binding.scope, column)
     if connection.vendor == "mysql":
@@ -364,9 +390,9 @@ def _is_spelled(connection: BaseDatabaseWrapper, binding: Binding, column: str, 
 
 
 def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> str:
-    """That a text is, by its own collation, the same without blanks at its end.
+    """The condition that a text equals, by its own collation, itself without trailing blanks.
 
-    See `_SameText` of `ttl_odm.stored.sqlalchemy.lookup`.
+    `_SameText` in `ttl_odm.stored.sqlalchemy.lookup` says why.
     """
     if connection.vendor != "mysql" or not isinstance(target_of(field), _TEXTS):
         return ""
@@ -374,11 +400,11 @@ def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> 
 
 
 def _of_outer(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
-    """A column of the statement around a subquery, for a condition in that."""
+    """A column of the enclosing statement as text, for a condition in a subquery."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     text = _as_text(connection, binding.scope, column)
     if getattr(connection, "mysql_is_mariadb", False):
-        # It remembers what a subquery has returned, by the column's own collation: for Acme that of
-        # acme. Not of one with a function that may have effects; this one does nothing.
+        # MariaDB caches what a subquery returns, by the column's own collation: Acme gets acme's.
+        # It caches nothing for a function that may have side effects; this one has none.
         return f"IF(BENCHMARK(0, 0) = 0, {text}, NULL)"
     return text

@@ -1,4 +1,4 @@
-"""All that Django's adapter asks of stored defaults: `StoredSource`, of each table with one."""
+"""`StoredSource`: the answers to all that Django's adapter asks about a stored default."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from ttl_odm.django.policy.sources import AgeLookup, Scoping
 from ttl_odm.django.sweep.walks import SweptSource
 from ttl_odm.stored.django import lookup
 from ttl_odm.stored.django.fixed_scopes import fixed_scopes
-from ttl_odm.stored.django.locks import lock_row
-from ttl_odm.stored.django.scope_index import scope_index
-from ttl_odm.stored.django.scope_ranges import ScopedRows
+from ttl_odm.stored.django.scope_ranges import ScopedRows, scope_index
 from ttl_odm.stored.rows import POLICIES
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.sweeper.findings import Finding, Severity
@@ -40,35 +38,35 @@ class StoredScopes(Scoping):
         self._binding = binding
 
     def of_row(self, connection: BaseDatabaseWrapper, source: str) -> str:
-        """The scope as it is stored, where that has a default of its own; else NULL."""
+        """The scope of a row, as stored, where it has a default of its own; else NULL."""
         binding = self._binding
         return lookup.own_scope(connection, binding, _column(connection, binding, source))
 
     def fixed_in(
         self, query: Query, alias: str, connection: BaseDatabaseWrapper
     ) -> tuple[str, ...]:
-        """Those of values that the query's conditions leave to the field."""
+        """The few scopes, as stored, that rows can have by a query's conditions."""
         return fixed_scopes(query, alias, self._binding, connection)
 
     def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
-        """How many rows are of which of them."""
+        """The number of rows of each scope with a default of its own; None: of all others."""
         return lookup.by_scope(self._binding, rows)
 
     def is_used(self, using: str) -> bool:
-        """Whether one is stored for any."""
+        """Whether any scope has a default of its own in a database."""
         return lookup.has_scopes(connections[using], self._binding)
 
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their expired rows."""
+        """What a count reports of the expired rows of each scope."""
         return due_by_scope(rows)
 
     def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their rows that a batch has deleted."""
+        """What a batch reports of the rows of each scope that it has deleted."""
         return deleted_by_scope(rows)
 
 
 class StoredSource(SweptSource):
-    """The default of a table as the database stores it, and those of scopes."""
+    """The default of a table, and those of its scopes, as the database stores them."""
 
     is_known: ClassVar[bool] = False
 
@@ -81,7 +79,7 @@ class StoredSource(SweptSource):
     def looked_up(
         self, connection: BaseDatabaseWrapper, source: str, scopes: Sequence[str] = ()
     ) -> AgeLookup:
-        """What the statement itself reads."""
+        """How a statement looks up the default of a row."""
         self.check()
         binding = self._binding
         if self.scoping is None:
@@ -93,13 +91,13 @@ class StoredSource(SweptSource):
         return AgeLookup(age, lookup.shortest_age(connection, binding))
 
     def row_age(self) -> lookup.StoredAge:
-        """The same in a query."""
+        """The age of such a look-up, as an expression of Django's."""
         return lookup.StoredAge(self._binding)
 
     # For instances in memory
 
     def policy_of(self, obj: Model, using: str | None, age: int | None) -> TTL:
-        """By what the database has now, or has had when the row was read with it."""
+        """The policy by the default that the database has now, or had when the row was read."""
         if age is not None:
             return lookup.policy_by_age(self._binding, age)
         using = using or obj._state.db or router.db_for_read(type(obj), instance=obj)
@@ -110,31 +108,31 @@ class StoredSource(SweptSource):
     def lock(self, using: str) -> None:
         """Lock the row that stands for all stored defaults of the table, shared."""
         self.check()
-        lock_row(connections[using], self._binding)
+        lookup.lock_row(connections[using], self._binding)
 
     # In sweeps
 
     def defaults(self, using: str) -> list[int | None]:
-        """As the database has them."""
+        """Every default that rows may inherit, as the database stores them."""
         return lookup.read_all(connections[using], self._binding)
 
     def shortest_age(self) -> lookup.StoredAge:
-        """What looks the age up."""
+        """The age at which the first rows that inherit expire; with scopes, the least of all."""
         return lookup.StoredAge(self._binding, "row" if self.scoping is None else "shortest")
 
     def walk(self, using: str) -> ScopedRows | None:
-        """From scope to scope, where an index leads there."""
+        """The way from scope to scope; None where no index leads it."""
         index = scope_index(self._binding, using)
         return None if index is None else ScopedRows(self._binding, using, index)
 
     # In checks
 
     def check(self) -> None:
-        """Raise TTLConfigurationError where the app that stores defaults isn't installed."""
+        """Raise TTLConfigurationError if the app that stores defaults isn't installed."""
         lookup.check_app(self._binding)
 
     def findings(self, connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-        """Whether the database has what the default begins with: without it no row expires."""
+        """Report a default that isn't stored: then no row of the table expires by default."""
         if not apps.is_installed(lookup.APP):
             return
         if POLICIES not in connection.introspection.table_names():
@@ -148,11 +146,11 @@ class StoredSource(SweptSource):
 
 
 def stored_bindings() -> list[Binding]:
-    """The policies with a stored default, in the order of declaration."""
+    """Return the policies with a stored default, in the order of declaration."""
     return [binding for binding in bindings() if isinstance(binding.source, StoredSource)]
 
 
 def _column(connection: BaseDatabaseWrapper, binding: Binding, source: str) -> str:
-    """The field of the scopes in a table, or its alias, quoted."""
+    """The column of the scopes in a table, or in its alias, quoted."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     return f"{source}.{connection.ops.quote_name(str(binding.scope.column))}"

@@ -1,13 +1,13 @@
 """Stored defaults on SQLAlchemy; imported when the first model declares one.
 
-- `source`: all that the base asks: `StoredSource` of a table.
+- `source`: `StoredSource`, which answers all that the base asks about a table's default.
 - `tables`: the tables that keep the defaults and their changes.
-- `lookup`: how a statement looks a default up; `one_scope`: which reads one scope only.
-- `default_cache`: what a process knows of them, for rows in memory.
-- `locks`: no default changes while a transaction deletes by it.
-- `stored_default`: which default somebody means.
-- `changes`: reading and changing one; `previews`: a change, previewed and made as approved.
-- `scopes`, `scope_ranges`: the way of a sweep from scope to scope.
+- `lookup`: how a statement looks a default up, and how a deletion locks it.
+- `one_scope`: a statement that reads one scope only.
+- `default_cache`: what a process knows of the defaults, for rows in memory.
+- `stored_default`: the default of a table, or of one of its scopes.
+- `changes`: reading and changing one; `previews`: a change, previewed and approved.
+- `scope_ranges`: the way of a sweep from scope to scope.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def source(binding: Binding, declared: Stored) -> StoredSource:
-    """Return the source of a table's default that the database stores.
+    """Return the source of a table's stored default.
 
     Raises:
-        TTLConfigurationError: The column of the scopes has values of which there is no text.
+        TTLConfigurationError: The type of the scopes' column has no form as text.
     """
     if declared.by is not None and binding.origin is None:
         _check_scope(binding)

@@ -1,4 +1,4 @@
-"""All that SQLAlchemy's adapter asks of stored defaults: `StoredSource`, of each table with one."""
+"""`StoredSource`: the answers to all that SQLAlchemy's adapter asks about a stored default."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.looked_up import LookedUp
 from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN
 from ttl_odm.sqlalchemy.policy.sources import Scoping
-from ttl_odm.sqlalchemy.sweep.due import is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
-from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope
 from ttl_odm.stored.sqlalchemy import default_cache, lookup
-from ttl_odm.stored.sqlalchemy.locks import lock_row, locked_row
 from ttl_odm.stored.sqlalchemy.one_scope import Scope, kind_of
-from ttl_odm.stored.sqlalchemy.scope_ranges import ScopeRanges
-from ttl_odm.stored.sqlalchemy.scopes import due_in_scopes, look, table_age
+from ttl_odm.stored.sqlalchemy.scope_ranges import ScopeWalk, first_ends, scope_index
 from ttl_odm.stored.sqlalchemy.tables import begin_when_created, tables_of
 
 if TYPE_CHECKING:
@@ -30,11 +26,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.core.policy import TTL
-    from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.policy.sources import Moment, Seconds, SourceColumns
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, EndIndex
-    from ttl_odm.sqlalchemy.time.clock import Clock
+    from ttl_odm.sqlalchemy.policy.sources import Moment, SourceColumns
+    from ttl_odm.sqlalchemy.sweep.whereabouts import EndIndex
     from ttl_odm.sweeper import Fact
 
     SQL = ColumnElement[Any]
@@ -50,31 +44,31 @@ class StoredScopes(Scoping):
         self._binding = binding
 
     def of_row(self, columns: SourceColumns) -> SQL:
-        """The scope as it is stored, where that has a default of its own; else NULL."""
+        """The scope of a row, as stored, where it has a default of its own; else NULL."""
         return lookup.own_scope(self._binding, columns)
 
     def tells_apart(self, value: SQL, dialect: Dialect) -> bool:
-        """By its type: see `ttl_odm.stored.sqlalchemy.one_scope`."""
+        """Whether the type of a value allows it: see `ttl_odm.stored.sqlalchemy.one_scope`."""
         column = self._binding.discriminator
         assert column is not None  # noqa: S101 (or there are no scopes)
         kind = kind_of(value.type, dialect)
         return kind is not None and kind == kind_of(column.type, dialect)
 
     def only(self, value: SQL) -> OneScope:
-        """The default of that scope, or else the table's."""
+        """The default of one scope, or else the table's."""
         return OneScope(self._binding, value)
 
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their expired rows."""
+        """What a count reports of the expired rows of each scope."""
         return due_by_scope(rows)
 
     def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their rows that a batch has deleted."""
+        """What a batch reports of the rows of each scope that it has deleted."""
         return deleted_by_scope(rows)
 
 
 class StoredSource(LookedUp, SweptSource):
-    """The default of a table as the database stores it, and those of scopes."""
+    """The default of a table, and those of its scopes, as the database stores them."""
 
     def __init__(self, binding: Binding, *, has_scopes: bool) -> None:
         super().__init__(binding)
@@ -82,29 +76,29 @@ class StoredSource(LookedUp, SweptSource):
 
     @property
     def tables(self) -> tuple[Table]:
-        """The table that stores the default."""
+        """The table of the stored defaults."""
         return (tables_of(self.binding.first.table).policies,)
 
     # In statements
 
     def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:
-        """That of the row's scope, or else the table's.
+        """The age of the row's scope, or else the table's.
 
-        Where no row is stored, or one that is not a ttl (as a CHECK keeps out), TTL is off.
+        TTL is off if no default is stored, or a value that is no ttl (which a CHECK keeps out).
         """
         scope = None if self.scoping is None else columns.discriminator
         return lookup.age_of(self.binding, scope, overruled_by, locking=locking)
 
     def shortest(self) -> SQL | None:
-        """The least default of all scopes, which an index has."""
+        """The least default of all scopes, which an index holds; None without scopes."""
         return None if self.scoping is None else lookup.shortest_age(self.binding)
 
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> Condition | None:
-        """By one look-up, and where scopes have defaults of their own, by one for few rows.
+        """The predicate by age, with one look-up; with scopes, with a look-up for few rows only.
 
-        On MariaDB and MySQL this form is the shorter one for scopes. A row that is younger than its
-        own ttl needs no look-up, nor, in a read, one that is younger than the shortest default. (A
-        write asks for that of each row when it has the row's lock.)
+        This is the shorter form for scopes on MariaDB and MySQL. A row that is younger than its own
+        ttl needs no look-up, nor, in a read, a row that is younger than the shortest default. (A
+        write looks the default up for each row once it has the row's lock.)
         """
         shortest = self.shortest()
         if shortest is None or not isinstance(moment.clock, MySQL):
@@ -118,8 +112,8 @@ class StoredSource(LookedUp, SweptSource):
             (has_own, own),
             else_=none if moment.writing else shortest,
         )
-        # Of a row that has outlived its own ttl it only matters whether TTL is off: `OFF` stays as
-        # it is, and what is less is now or still to come.
+        # For a row that has outlived its own ttl, only whether TTL is off matters: `OFF` stays as
+        # it is, and every lesser age leads to now or a later instant.
         age = self.seconds(columns, "inherited_age", moment)
         age -= case((has_own, _integer(FOREVER)), else_=none)
         age *= case((has_own, _integer(2)), else_=_integer(1))
@@ -130,58 +124,58 @@ class StoredSource(LookedUp, SweptSource):
     # For rows in memory
 
     def see(self, connection: Connection) -> None:
-        """Note what is stored."""
+        """Read the stored default into the cache, unless that was done a moment ago."""
         default_cache.see_to(connection, self.binding)
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
-        """By what was noted of late."""
+        """The policy by the cached default; None unless it was read recently."""
         return default_cache.policy_on(self.binding, dialect, scope)
 
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> TTL:
-        """By what was noted last."""
+        """The policy by the default that was read last, however long ago."""
         return default_cache.policy_as_noted(self.binding, dialect, scope)
 
     # In transactions that delete
 
     def lock(self, execute: Callable[[Any], object]) -> None:
         """Lock the row that stands for all stored defaults of the table, shared."""
-        lock_row(self.binding.first.table, execute)
+        lookup.lock_row(self.binding.first.table, execute)
 
     @property
     def locked_row(self) -> Select[Any]:
-        """That row."""
-        return locked_row(self.binding.first.table)
+        """A SELECT of that row."""
+        return lookup.locked_row(self.binding.first.table)
 
     # In sweeps
 
     def defaults(self, connection: Connection) -> list[int | None]:
-        """As the database has them."""
+        """Every default that rows may inherit, as the database stores them."""
         return default_cache.defaults_now(connection, self.binding)
 
     def shortest_age(self) -> SQL:
-        """The least of all scopes, where there are scopes."""
+        """The age at which the first rows that inherit expire: with scopes, the least of all."""
         shortest = self.shortest()
         return super().shortest_age() if shortest is None else shortest
 
     def walk(self, connection: Connection) -> ScopeWalk | None:
-        """From scope to scope, where an index leads there."""
+        """The way from scope to scope; None where no index leads it."""
         index = scope_index(connection, self.binding)
         return None if index is None else ScopeWalk(self.binding, index, connection)
 
     def age_in(self, scope: SQL | None, collation: str | None) -> SQL:
-        """By the table of the policies."""
+        """The age at which the rows of a scope, or of none, expire; looked up."""
         return lookup.age_of(self.binding, scope, BASE_ROW_WRITTEN, collation)
 
     def first_ends(
         self, index: EndIndex, dialect: str, collation: str | None, most: int
     ) -> FromClause:
-        """As a sweep looks for them."""
-        return look(index, dialect, collation, most=most)
+        """Select the first scopes, with the first entry of each, as a sweep does."""
+        return first_ends(index, dialect, collation, most=most)
 
     # In the schema
 
     def prepare_schema(self) -> None:
-        """Let the table's row be made with it."""
+        """Have ``create_all()`` store the initial default after it has created the table."""
         begin_when_created(self.binding)
 
 
@@ -193,44 +187,8 @@ class OneScope(StoredSource):
         self._scope = Scope(value)
 
     def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:  # noqa: ARG002 (the same for each row)
-        """That of the scope, or else the table's."""
+        """The age of the scope, or else the table's."""
         return lookup.age_of(self.binding, self._scope, overruled_by, locking=locking)
-
-
-class ScopeWalk:
-    """The way of a sweep from scope to scope, by an index."""
-
-    def __init__(self, binding: Binding, index: StoredIndex, connection: Connection) -> None:
-        self._binding = binding
-        self._index = index
-        self._clock: Clock = clock_of(connection.dialect)
-
-    def life_beside(self) -> tuple[Seconds, list[Condition]]:
-        """That of the rows of no scope."""
-        scope = self._binding.columns_of(self._binding.table).discriminator
-        assert scope is not None  # noqa: S101 (or there is no such index)
-        return table_age(self._binding), [scope.is_(None)]
-
-    def overdue(self, connection: Connection, index: EndIndex) -> float | None:
-        """For how many seconds the first row of any scope has been expired."""
-        scopes = due_in_scopes(connection, index, self._index)
-        return max((scope.overdue for scope in scopes), default=None)
-
-    def ranges(self, source: Table, bounds: Bounds | None = None) -> ScopeRanges:
-        """The ranges of the rows that inherit."""
-        return ScopeRanges(self._binding, self._clock, self._index, source, bounds)
-
-
-def scope_index(connection: Connection, binding: Binding) -> StoredIndex | None:
-    """The index by which a sweep comes to one scope after the other; None where it can't.
-
-    The connection is fresh from the pool.
-    """
-    if binding.source.scoping is None or is_walked(connection, binding):
-        return None
-    needs = needs_of(binding, clock_of(connection.dialect))
-    seen = seen_indexes(connection, binding, needs)
-    return next((seen[need] for need in needs if need.scope and need in seen), None)
 
 
 def _integer(value: int) -> SQL:
