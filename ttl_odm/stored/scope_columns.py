@@ -1,8 +1,8 @@
 """One canonical form for each value that may have a stored default of its own.
 
 Scopes are stored as text, and a row finds its scope by the text of its column. A scope in any other
-spelling (``042`` for 42) would be stored and match no row, so an operator would believe a tenant
-protected who isn't. What can be read in one way only is normalised; all else is an error.
+spelling (``042`` for 42) would be stored and match no row, so an operator would wrongly believe
+that a tenant is protected. An unambiguous spelling is normalised; any other is an error.
 
 This module must not know databases or adapters.
 """
@@ -29,15 +29,15 @@ _ASKS_FOR: Final = {"text": "text", "number": "whole numbers", "uuid": "UUIDs"}
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """What is known of the column, or field, whose values are scopes.
+    """The column, or field, whose values are scopes.
 
     Attributes:
         where: Its name for messages, such as ``Message.tenant_id``.
-        kind: What it holds.
-        longest: The most characters of a text; None where that isn't limited.
+        kind: The kind of its values.
+        longest: The most characters of a text; None for no limit.
         least: The lowest number that it holds.
         most: The highest number that it holds.
-        keeps_blanks: Whether the database tells texts apart by blanks at their end.
+        keeps_blanks: Whether the database distinguishes texts by trailing blanks.
     """
 
     where: str
@@ -48,10 +48,10 @@ class ScopeColumn:
     keeps_blanks: bool = True
 
     def canonical(self, value: object) -> str | int | UUID:
-        """Return a scope in the form that rows have it.
+        """Return a scope in the form of the column's values.
 
         Raises:
-            TTLConfigurationError: The column holds no such value.
+            TTLConfigurationError: The column can't hold the value.
         """
         if self.kind == "text":
             return self._text(value)
@@ -101,7 +101,7 @@ class ScopeColumn:
 
 
 def _whole_number(value: object) -> int | None:
-    """What can only mean one whole number: not True, and no text but digits with a sign."""
+    """Return an unambiguous whole number; None for True, and for text other than digits."""
     if isinstance(value, str):
         is_whole = len(value) <= _MOST_DIGITS and _WHOLE.fullmatch(value)
         return int(value) if is_whole else None
@@ -120,7 +120,7 @@ def _described(value: object) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which no database stores."""
+    """Return whether a text has no half of a surrogate pair, which no database stores."""
     try:
         text.encode()
     except UnicodeEncodeError:

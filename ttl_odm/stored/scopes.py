@@ -1,8 +1,8 @@
-"""Rows by scope, where values of a field have default ttls of their own: `ttl_odm.Stored.by`.
+"""Numbers of rows by scope: by the values of a field that have default ttls of their own.
 
 Of a million scopes a report names the largest. The key of all others is
-`ttl_odm.stored.rows.WHOLE_TABLE`, the empty text: it is never the name of a scope with a default
-of its own, and stands for the table's default where defaults are stored.
+`ttl_odm.stored.rows.WHOLE_TABLE`, the empty text: no scope with a default of its own has that name,
+and stored defaults have it for the table's default.
 
 This module must not know where the rows are.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.facts import Reported
 
 _NAMED_IN_BRIEF: Final = 5
-"""Scopes that an error names."""
+"""The most scopes that an error names."""
 
 _MOST_COUNTED: Final = 10_000
-"""Scopes that a sweep counts apart, before it forgets the smallest."""
+"""The most scopes that a sweep counts one by one, before it adds the smallest to the others."""
 
 _DUE: Final = "due_by_scope"
 _DELETED: Final = "deleted_by_scope"
@@ -47,12 +47,12 @@ _ROWS_LEFT: Final = Number(
     ("table", "scope"),
 )
 NUMBERS: Final = (_ROWS_DELETED, _ROWS_LEFT)
-"""All numbers of these facts."""
+"""All numbers of these facts, for monitoring systems."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsByScope(RowsFact):
-    """How many rows are of each scope that has a default of its own."""
+    """The numbers of rows of scopes that have a default of their own."""
 
     rows: Mapping[str, int]
     what: Literal["expired", "deleted"]
@@ -64,26 +64,26 @@ class RowsByScope(RowsFact):
         return f"{self.what} by scope: {listed(self.rows)}"
 
     def to_dict(self) -> Mapping[str, int]:
-        """Return them by scope."""
+        """Return the numbers of rows by scope."""
         return dict(self.rows)
 
     def plus(self, earlier: RowsFact) -> Self:
-        """Return the sums, of so many scopes as a sweep may remember."""
+        """Return the sums, of as many scopes as a sweep keeps."""
         return replace(self, rows=summed(cast("RowsByScope", earlier).rows, self.rows))
 
     def among(self, rows: int) -> Self:
-        """Name the largest, and sum the others up."""
+        """Return the numbers of the largest scopes, and the sum of the others."""
         return replace(self, rows=largest(self.rows, rows))
 
     @property
     def brief(self) -> str:
-        """The largest few."""
+        """The largest few scopes, as text."""
         named = {scope: rows for scope, rows in self.rows.items() if scope}
         few = largest(named, sum(self.rows.values()), _NAMED_IN_BRIEF)
         return f"by scope: {listed(few)}" if few else ""
 
     def numbers(self, target: Reported) -> Iterator[Reading]:
-        """Return how many rows were deleted, or are left."""
+        """Yield the numbers of deleted rows, or of expired rows that are left."""
         if self.what == "deleted":
             for scope, rows in _with_others(self.rows, target.deleted).items():
                 yield Reading(_ROWS_DELETED, rows, scope)
@@ -94,38 +94,38 @@ class RowsByScope(RowsFact):
         )
         due = _with_others(self.rows, target.due or 0)
         for scope in dict.fromkeys((*due, *gone)):
-            yield Reading(_ROWS_DELETED, 0, scope)  # a counter begins with nothing
+            yield Reading(_ROWS_DELETED, 0, scope)  # a counter begins with 0
             yield Reading(_ROWS_LEFT, due.get(scope, 0) - gone.get(scope, 0), scope)
 
 
 def due_by_scope(rows: Mapping[str, int]) -> dict[str, Fact]:
-    """Return the fact about expired rows by its name.
+    """Return the fact about expired rows, under its name.
 
-    A table whose scopes may have defaults has it even if none has any.
+    A table with scopes has it even if no scope has a default of its own.
     """
     return {_DUE: RowsByScope(rows, "expired")}
 
 
 def deleted_by_scope(rows: Mapping[str, int]) -> dict[str, Fact]:
-    """Return the fact about deleted rows by its name, as `due_by_scope` does."""
+    """Return the fact about deleted rows, under its name."""
     return {_DELETED: RowsByScope(rows, "deleted")}
 
 
 def _with_others(named: Mapping[str, int], total: int) -> dict[str, int]:
-    """Return rows by scope, with those of no named scope, if there are any."""
+    """Return the numbers of rows by scope, with that of all other rows."""
     rows = {scope: number for scope, number in named.items() if scope}
     return {**rows, WHOLE_TABLE: total - sum(rows.values())}
 
 
 def summed(some: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
-    """Return the sums of rows by scope, without the smallest if there are too many."""
+    """Return the sums of two counts by scope, without the smallest if there are too many."""
     rows = Counter(some)
     rows.update(others)
     return dict(rows.most_common(_MOST_COUNTED // 2) if len(rows) > _MOST_COUNTED else rows)
 
 
 def listed(by_scope: Mapping[str, int]) -> str:
-    """Return what `largest` returned as people read it."""
+    """Return numbers of rows by scope as text."""
     return ", ".join(
         f"{visible(scope)} {rows:,}" if scope else f"all others {rows:,}"
         for scope, rows in by_scope.items()

@@ -1,10 +1,9 @@
 """Stored defaults on MongoDB; imported when the first document class declares one.
 
-- `source`: all that the base asks: `StoredSource` of a collection.
-- `lookup`: where a default is, and how it is read.
-- `default_cache`: what a process has noted of one.
+- `source`: `StoredSource`, which answers all that the base asks about a collection's default.
+- `lookup`: where a default is, and how it is read; `default_cache`: a process's cache of it.
 - `turns`: a default, and the index by which MongoDB deletes, changed in one order.
-- `changes`: reading and changing one; `previews`: a change, previewed and made as approved.
+- `changes`: reading and changing one; `previews`: a change, previewed and approved.
 - `scope_ranges`: the way of a sweep from scope to scope.
 """
 
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def source(binding: Binding, declared: Stored) -> StoredSource:
-    """Return the source of a collection's default that the database stores.
+    """Return the source of a collection's stored default.
 
     Raises:
         TTLConfigurationError: The service can't store it.
     """
-    del declared  # it may change while the application runs
+    del declared  # a class may change it while the application runs
     if binding.backend not in ("mongodb", "migrations"):
         model = binding.model
         raise TTLConfigurationError(

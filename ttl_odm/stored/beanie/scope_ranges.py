@@ -1,6 +1,7 @@
 """The way of a sweep from scope to scope, by an index that the scope leads.
 
-Scopes with the same default are a range by themselves, up to their end, and so are all others.
+All scopes with the same default form one range, up to the instant at which their documents end. All
+scopes without a default of their own form another.
 
 This module must not know which documents are deleted.
 """
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import TTL, Policy
 
 _MOST_FINDS: Final = 50
-"""For the oldest document of many scopes, which takes about five for a hundred of them."""
+"""Finds for the oldest document of many scopes; a hundred scopes take about five."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedRange:
     """The documents of some scopes, before a date, in an index that the scope leads.
 
-    The server goes from one scope to the next, and reads of each what is before that date. It does
-    so by conditions, not by the bounds of a `KeyRange`, which are one piece of the index. Each
-    branch proves by itself that a partial index has what it matches, so each has all conditions.
+    The server goes from one scope to the next, and reads the documents of each before that date. It
+    does so by conditions, not by the bounds of a `KeyRange`, which are one piece of the index. The
+    server needs a proof that the partial index holds every match of a branch, so each branch has
+    all conditions.
 
     Attributes:
         index: The index.
@@ -44,10 +46,10 @@ class ScopedRange:
         high: The end of the range, outside of it.
         order: The scope's field.
         scopes: The filter for the scopes, with a condition on that field.
-        branches: Filters that together match what is in the index.
-        low: The scope to begin with, None for the first one.
-        is_ordered: Whether the server can begin at a scope, and has them in order; not if an array
-            is in the index.
+        branches: Filters that together match the documents in the index.
+        low: The scope to begin with; None for the first one.
+        is_ordered: Whether the server can begin at a scope, and returns scopes in order; it can't
+            if an array is in the index.
     """
 
     index: Hint
@@ -60,21 +62,21 @@ class ScopedRange:
     is_ordered: bool = True
 
     def after(self, low: Any) -> ScopedRange:
-        """Return the rest of it, from a scope."""
+        """Return the rest of the range, from a scope on."""
         return replace(self, low=low)
 
     def place_of(self, row: Filter) -> Any:
-        """Return the scope to go on with behind a document; None for where this begins."""
+        """Return the scope to go on with after a document; None for the begin of the range."""
         scope = value_at(row, self.order)
         # A field that is missing comes before null, and NaN is not equal to itself.
         is_place = self.is_ordered and scope is not None and scope == scope  # noqa: PLR0124
         return scope if is_place else None
 
     def condition(self, *conditions: Filter) -> Document:
-        """Return the filter for those of its documents that meet more conditions."""
+        """Return the filter for the documents of the range that meet more conditions."""
         within = [self.scopes, {self.field: {"$lt": self.high}}, *conditions]
         if self.low is not None:
-            # Of values of all types, as a plain condition is not.
+            # A plain condition compares only values of the same type.
             within.append({"$expr": {"$gte": [f"${self.order}", {"$literal": self.low}]}})
         return {"$or": [{"$and": [branch, *within]} for branch in self.branches]}
 
@@ -84,7 +86,7 @@ class ScopedRange:
         filter: Filter,  # noqa: A002 (MongoDB's name for it)
         **clauses: Any,
     ) -> list[RawBSONDocument]:
-        """Find documents in it, from scope to scope."""
+        """Find documents in the range, from scope to scope."""
         if self.is_ordered:
             clauses["sort"] = {self.order: 1, self.field: 1}
         return await place.find(self.condition(filter), **clauses, hint=self.index)
@@ -92,11 +94,11 @@ class ScopedRange:
     async def ages(
         self, place: RawCollection, policy: Policy, expired: Filter, now: DatetimeMS
     ) -> list[float]:
-        """Return for how many seconds the first document of each scope has been expired.
+        """Return for how many seconds the first documents of scopes have been expired.
 
-        The next one that counts is older, and of a later scope: the first of a scope is its oldest.
-        So each scope is looked at once, by few finds. Where later scopes have ever older documents
-        there would be many; after fifty the age of the last one found has to do.
+        A scope's first document is its oldest. So each find asks for an older document of a later
+        scope, and few finds cover all scopes. If every scope has an older document than the scope
+        before it there would be many finds; after fifty of them the last age has to do.
         """
         ages: list[float] = []
         reach = self
@@ -114,20 +116,22 @@ class ScopedRange:
 class ScopeWalk:
     """The way through an index that the scope leads.
 
-    `has_arrays` says whether a document is, or was, in it more than once.
+    Attributes:
+        index: The name of the index.
+        has_arrays: Whether a document is, or was, in it more than once.
     """
 
     index: str
     has_arrays: bool
 
     def ranges(self, policy: TTL, now: DatetimeMS) -> Iterator[tuple[TTL, ScopedRange]]:
-        """Give one for the scopes without a default of their own, and one for each default."""
+        """Yield a range for the scopes without a default of their own, and one for each default."""
         by = policy.by
         assert by is not None  # noqa: S101 (or no scope leads the index)
         scopes: dict[int | None, list[Any]] = {}
         for scope, seconds in policy.defaults.items():
             scopes.setdefault(seconds, []).append(scope)
-        # An array is none of the scopes in it, but the index has it with each of them.
+        # An array is none of the scopes in it, but the index holds it under each of them.
         is_array = {"$isArray": [f"${by}"]}
         single = {"$expr": {"$not": [is_array]}}
         ranges: list[tuple[int | None, Filter, Filter]] = [
@@ -146,5 +150,5 @@ class ScopeWalk:
 
 
 async def scope_walk(place: RawCollection, index: str) -> ScopeWalk:
-    """Return that way after a look at the index."""
+    """Return the way through an index, after reading what the server knows about that."""
     return ScopeWalk(index, await is_multikey(place, index))

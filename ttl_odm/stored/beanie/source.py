@@ -1,4 +1,4 @@
-"""All that Beanie's adapter asks of stored defaults: `StoredSource`, one for each collection."""
+"""`StoredSource`: the answers to all that Beanie's adapter asks about a stored default."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class StoredScopes(Scoping):
     __slots__ = ()
 
     def due(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their expired documents."""
+        """What a count reports of the expired documents of each scope."""
         return due_by_scope(rows)
 
     def deleted(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:
-        """Their documents that a batch has deleted."""
+        """What a batch reports of the documents of each scope that it has deleted."""
         return deleted_by_scope(rows)
 
 
 class StoredSource(IndexedSource, SweptSource):
-    """The default of a collection as the database stores it, and those of scopes.
+    """The default of a collection, and those of its scopes, as the database stores them.
 
     Attributes:
-        default: What is known of it.
+        default: The default.
     """
 
     is_known: ClassVar[bool] = False
@@ -57,37 +57,37 @@ class StoredSource(IndexedSource, SweptSource):
 
     @property
     def scoping(self) -> StoredScopes | None:
-        """By the values of `Stored.by`."""
+        """The values of `Stored.by`; None without scopes."""
         by = self.default.declared.by
         return None if by is None else StoredScopes(by)
 
     @property
     def scopes_are_exact(self) -> bool:
-        """Whether the collection has no collation, as far as is known."""
+        """Whether the collection is known to have no collation."""
         return self.default.notes.has_no_collation is True
 
     def policy_of(self, scopes: Collection_[Any]) -> Policy:
-        """By what was noted last."""
+        """The policy of documents of a few scopes, by the defaults that were read last."""
         return self.default.policy_of(scopes)
 
     # In operations
 
     async def see(self, collection: Collection, *, anew: bool = False) -> None:
-        """Note what is stored."""
+        """Read the default into the cache, unless the cached one may be used again."""
         await self.default.see(collection, anew=anew)
 
     @property
     def policy(self) -> Policy:
-        """By what was noted last."""
+        """The policy by the default that was read last."""
         return self.default.policy
 
     @property
     def is_recent(self) -> bool:
-        """Whether it was noted in the last ten seconds."""
+        """Whether the default was read in the last ten seconds."""
         return self.default.is_recent
 
     def check_complete(self, method: str, collection: str) -> None:
-        """Reject all such reads."""
+        """Reject every read that can't read the default first."""
         raise TTLError(
             f"{method} can't read {collection!r}, whose default ttl is stored in the database and "
             "has to be read first: use its collection's find() or aggregate()."
@@ -96,11 +96,11 @@ class StoredSource(IndexedSource, SweptSource):
     # In transactions that delete
 
     async def hold(self, place: RawCollection, policy: Policy) -> Policy:  # noqa: ARG002 (the seam's)
-        """By what is stored; who changes it meets a write conflict until the commit."""
+        """The policy by the stored default, whose changes fail until the commit."""
         return await self.default.hold(place)
 
     def check_unheld(self, collection: str, where: str) -> None:
-        """Reject all such sweeps."""
+        """Reject every sweep without a transaction."""
         raise TTLConfigurationError(
             f"{collection!r} has a stored default, which mustn't change while documents are "
             f"deleted by it. This requires a transaction, and {where} has none."
@@ -109,17 +109,17 @@ class StoredSource(IndexedSource, SweptSource):
     # In sweeps
 
     async def walk(self, place: RawCollection, index: str) -> ScopeWalk:
-        """From scope to scope."""
+        """The way from scope to scope."""
         return await scope_walk(place, index)
 
     # In the schema
 
     async def ensure(self, collection: Collection, ensure: Ensure[Report]) -> Report:
-        """Bring the indexes to what is stored, while nobody else changes it."""
+        """Adapt the indexes to the stored default, while no other client changes it."""
         return await turns.ensure(collection, self.default, ensure)
 
     async def check(self, collection: Collection, name: str, model: str | None) -> list[Finding]:
-        """See whether the default is stored."""
+        """Report a default that isn't stored."""
         await self.see(collection)
         if await is_begun(collection):
             return []

@@ -1,5 +1,5 @@
 """Stored defaults on the command line.
 
 - `policy`: ``ttl-odm policy``;
-- `prompts`: what it has in common with ``flask ttl policy``.
+- `prompts`: the part that it shares with ``flask ttl policy``.
 """

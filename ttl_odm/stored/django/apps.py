@@ -1,4 +1,4 @@
-"""The app ``ttl_odm.django.policies``: after ``migrate`` it stores the defaults to begin with."""
+"""The app ``ttl_odm.django.policies``, which stores the initial defaults after ``migrate``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PoliciesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Wait for migrations."""
+        """Have the initial defaults stored after migrations."""
         post_migrate.connect(_migrated, sender=self, dispatch_uid=self.name)
 
 
 def _migrated(sender: AppConfig, using: str, **_: Any) -> None:
-    """Store what isn't there yet, in a database that has the tables."""
+    """Store the initial defaults in a database that has the tables."""
     from ttl_odm.stored.django.changes import begin_policies  # noqa: PLC0415 (apps are loaded now)
 
     if not router.allow_migrate_model(using, sender.get_model("Policy")):

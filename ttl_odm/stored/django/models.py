@@ -1,6 +1,6 @@
-"""The tables of stored defaults: `Policy`, what they are, and `PolicyChange`, how they became so.
+"""The tables of stored defaults: `Policy`, the current ones, and `PolicyChange`, their history.
 
-They are those of `ttl_odm.sqlalchemy`, so that services of both agree.
+They are those of `ttl_odm.stored.sqlalchemy`, so that services of both agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Policy(models.Model):
     reason: models.TextField[str | None, str | None] = models.TextField(null=True)  # noqa: DJ001
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The table is the same for every adapter."""
 
         app_label = LABEL
         db_table = POLICIES
@@ -46,12 +46,12 @@ class Policy(models.Model):
         )
 
     def __str__(self) -> str:
-        """Whose it is."""
+        """Return the table, and the scope if it is a scope's default."""
         return f"{self.name} {self.scope}".rstrip()
 
 
 class PolicyChange(models.Model):
-    """A change of one of them; nobody changes these rows."""
+    """A change of a stored default; its row is never changed."""
 
     id: models.BigAutoField[int, int] = models.BigAutoField(primary_key=True)
     name = ExactField(max_length=LONGEST_SCOPE)
@@ -65,7 +65,7 @@ class PolicyChange(models.Model):
     reason: models.TextField[str | None, str | None] = models.TextField(null=True)  # noqa: DJ001
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The table is the same for every adapter."""
 
         app_label = LABEL
         db_table = CHANGES
@@ -74,5 +74,5 @@ class PolicyChange(models.Model):
         verbose_name_plural = "stored defaults and their changes"
 
     def __str__(self) -> str:
-        """Whose it was."""
+        """Return the table, and the scope if it was a scope's default."""
         return f"{self.name} {self.scope}".rstrip()

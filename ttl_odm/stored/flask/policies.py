@@ -2,12 +2,12 @@
 
 | | |
 |---|---|
-| ``GET /`` | the stored defaults and their history |
-| ``POST /preview`` | what ``{"table", "ttl", "scope"}`` would do, with a token |
+| ``GET /`` | returns the stored defaults and their history |
+| ``POST /preview`` | previews the change ``{"table", "ttl", "scope"}``, with a token |
 | ``POST /set`` | makes that change, given its ``"token"`` and optionally a ``"reason"`` |
-| ``GET /page/`` | the same for people, with ``policies(..., page=True)``: see `policies_page` |
+| ``GET /page/`` | shows HTML, with ``policies(..., page=True)``: see `policies_page` |
 
-Only JSON bodies are accepted, which a form on another site can't send. Errors are JSON, too:
+Only JSON bodies are accepted, which a form on another site can't send. Errors are JSON too:
 ``{"error": "..."}``.
 """
 
@@ -76,7 +76,7 @@ def policies(
     blueprint = Blueprint("ttl_odm_policies", __name__)
 
     @blueprint.before_request
-    def check() -> None:  # also before the requests of the page, which is nested
+    def check() -> None:  # also before requests for the page, whose blueprint is nested
         if allowed() is not True:
             abort(FORBIDDEN)
 
@@ -122,7 +122,7 @@ def _wrong(error: TTLError) -> tuple[Response, int]:
 
 def _failed(error: HTTPException) -> AnyResponse:
     response = error.get_response()
-    if error.response is None:  # or the application has written it
+    if error.response is None:  # otherwise the application has written the response
         response.data = json.dumps({"error": error.description})
         response.content_type = "application/json"
     return response
@@ -138,7 +138,7 @@ def _change(defaults: StoredDefaults, body: dict[str, Any]) -> Change:
 
 
 def _body() -> dict[str, Any]:
-    """The object in the body of the request, whose texts a database can store."""
+    """The JSON object in the body of the request; its texts were checked for the database."""
     try:
         body = request.get_json()
     except RecursionError:

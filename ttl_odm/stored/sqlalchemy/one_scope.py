@@ -1,11 +1,11 @@
-"""The one scope that a statement reads: where `tenant_id = :t` decides it, by the parameter.
+"""The one scope that a statement reads, if a condition such as `tenant_id = :t` decides it.
 
-A default is then looked up once for the statement, not for each row. But ``=`` may be true of a
-row of another scope: MariaDB and MySQL take Acme for acme, PostgreSQL does so in a CITEXT column,
-SQLite under NOCASE, and blanks behind a text don't always count. So only types count of which
-equal values are the same: see `kind_of`. And what a parameter holds need not look like the column:
-SQLite, MariaDB and MySQL find the rows of 7 by ``'07'`` and by 7.0, too. So `Scope` makes of it
-what the column has.
+The default is then looked up once for the statement, by the parameter, and not for each row. But
+``=`` may be true of a row of another scope: MariaDB and MySQL find Acme equal to acme, PostgreSQL
+does so in a CITEXT column, SQLite under NOCASE, and trailing blanks don't always count. So this is
+only done for types whose equal values have the same text: see `kind_of`. A parameter may also look
+different from the column: SQLite, MariaDB and MySQL find the rows of 7 by ``'07'`` and by 7.0 too.
+So `Scope` converts it to the column's form.
 
 This module must not know statements, nor where defaults are stored.
 """
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 Kind = Literal["text", "number", "uuid"]
 
 _NUMBERS: Final = re.compile(r"(TINY|SMALL|MEDIUM|BIG)?INT(EGER)?(\(\d+\))?( UNSIGNED)?")
-"""Without ZEROFILL, by which the text of a row's 7 is 0007."""
+"""Types of whole numbers; without ZEROFILL, by which the text of a row's 7 is 0007."""
 
 _TEXTS: Final = re.compile(r"N?(VARCHAR|TEXT)(\(\d+\))?")
-"""Without a collation of its own, and not CHAR, in which blanks behind don't count."""
+"""Types of text without a collation of their own; not CHAR, whose trailing blanks don't count."""
 
 _EXACT_TEXT: Final = frozenset({"postgresql", "sqlite"})
-"""Where text is compared by its characters unless a collation is named."""
+"""Databases that compare text by its characters, unless a collation is named."""
 
 
 def kind_of(value_type: TypeEngine[Any], dialect: Dialect) -> Kind | None:
-    """What the values of a type are, where the database takes only the same for equal; else None.
+    """Return the kind of a type's values if equal ones are identical in a database; else None.
 
-    The name that the type has in DDL decides, which variants for a database have their part in.
+    The type's name in DDL decides, because that includes its variant for the database.
     """
     if isinstance(value_type, (Enum, TypeDecorator)):
         return None
@@ -73,7 +73,7 @@ def kind_of(value_type: TypeEngine[Any], dialect: Dialect) -> Kind | None:
 
 
 class Scope(FunctionElement[str]):
-    """The scope of the rows whose column equals a parameter: its text, as the column has it."""
+    """The scope of the rows whose column equals a parameter, as the text of the column's value."""
 
     inherit_cache = True
     type = String()
@@ -89,13 +89,13 @@ def _render_scope(element: Scope, compiler: SQLCompiler, **kw: Any) -> str:
     if kind == "number":
         value = _NumberText(value)
     elif kind == "uuid":
-        # Of a cast to it SQLAlchemy takes MariaDB for incapable.
+        # SQLAlchemy believes that MariaDB can't cast to UUID.
         value = cast(SQLTemplate("CAST({0} AS UUID)", Uuid(), value), String(LONGEST_SCOPE))
     return str(compiler.process(value, **kw))
 
 
 class _NumberText(FunctionElement[str]):
-    """The text of the whole number that a parameter is equal to, whatever it was sent as."""
+    """The text of the whole number that a parameter equals, whatever its type."""
 
     inherit_cache = True
     type = String()
@@ -103,19 +103,19 @@ class _NumberText(FunctionElement[str]):
 
 @compiles(_NumberText)
 def _render_number(element: _NumberText, compiler: SQLCompiler, **kw: Any) -> str:
-    # A DECIMAL, since a number that no column holds is equal to none, and must be no error here.
+    # A DECIMAL: a number beyond the column's range equals no row, and must not be an error here.
     (value,) = element.clauses
     number = cast(cast(value, Numeric(_DIGITS, 0)), String(LONGEST_SCOPE))
     return str(compiler.process(number, **kw))
 
 
 _DIGITS: Final = 65
-"""As many as MariaDB and MySQL have."""
+"""The most digits of a DECIMAL on MariaDB and MySQL."""
 
 
 @compiles(_NumberText, "sqlite")
 def _render_number_sqlite(element: _NumberText, compiler: SQLCompiler, **kw: Any) -> str:
-    # A column of numbers has a text, too, that doesn't look like one.
+    # A column of numbers may also hold a text that is no number.
     value = compiler.process(element.clauses, **kw)
     number = f"CAST(CAST({value} AS NUMERIC) AS INTEGER)"
     return f"CAST(CASE WHEN {number} = {value} THEN {number} ELSE {value} END AS VARCHAR)"
