@@ -1,20 +1,20 @@
 """Default ttls that a database stores, so that they change without a deployment: `Stored`.
 
-What a program declares is where such a default begins, and the limits of what it may become; what
-it is at a moment knows the database alone. So this value has no "default now": adapters put a
-look-up of the stored value into their statements.
+A program declares the initial value of such a default, and its limits. Only the database knows the
+current value. So `Stored` has no "default now": adapters put a look-up of the stored value into
+their statements.
 
 An extension:
 
-- `rows`: what is read of stored defaults, and where they are;
+- `rows`: stored defaults and their changes, as adapters read them;
 - `scope_columns`: one form for each value that has a default of its own;
 - `scopes`: rows by such values, in reports;
 - `scope_walk`: how a sweep goes from one of these values to the next;
 - `approval`: a change, previewed and approved; `cli`: the same at a prompt; `flask`: the same for
-  operators of an application; `alembic`: its rows in migrations;
+  operators of an application; `alembic`: stored defaults in migrations;
 - `sqlalchemy`, `beanie`, `django`: all that these adapters need for it.
 
-This module must not know how the value is stored, nor what else a policy says.
+This module must not know how the value is stored, nor the rest of a policy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     StoredTTL = float | timedelta | Literal["default"] | None
-    """What a stored default can be set to."""
+    """A value to which a stored default can be set."""
 
 DEFAULT: Final = "default"
-"""Instead of a ttl: a scope's own default is to be removed."""
+"""In place of a ttl: removes a scope's own default."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -57,8 +57,8 @@ class Stored(DefaultExtension):
         by: The field whose values may have defaults of their own; None if all rows share one.
         least: The fewest seconds that a stored default may have; None for no limit.
         most: The most seconds, which also rules out -1 and None; None for no limit.
-        max_staleness: For how many seconds a process may use the default that it has read, where
-            reading it costs a round trip: on MongoDB only. None: each operation reads it.
+        max_staleness: For how many seconds a process may use the default that it has read. For
+            MongoDB only, where reading it costs a round trip. None: each operation reads it.
     """
 
     start: int | None
@@ -76,7 +76,7 @@ class Stored(DefaultExtension):
         most: float | timedelta | None = None,
         max_staleness: float | timedelta | None = None,
     ) -> None:
-        """Check and normalise; see the class for the arguments."""
+        """Check and normalise the arguments, which the class describes."""
         if isinstance(start, Mapping):
             _refuse(
                 "start", dict(start), "give a single default; TTL({...}, by=...) can't be stored"
@@ -93,15 +93,15 @@ class Stored(DefaultExtension):
         object.__setattr__(self, "start", self.checked(start, where="Stored.start"))
 
     def checked(self, value: object, *, where: str, is_of_scope: bool = False) -> int | None:
-        """Normalise a value that is to be stored.
+        """Normalise a new value.
 
         Args:
-            value: A default ttl in any form that `default_ttl` accepts; of a scope also "default".
+            value: A default ttl in any form that `default_ttl` accepts; for a scope also "default".
             where: The name of the setting for the error message, such as ``WebSession.__ttl__``.
-            is_of_scope: Whether it is for a single value of `by`.
+            is_of_scope: Whether the default is that of a single value of `by`.
 
         Returns:
-            Seconds, -1, None when TTL is off, or 0 (`INHERIT`) for "default".
+            Seconds, -1, None if TTL is off, or 0 (`INHERIT`) for "default".
 
         Raises:
             InvalidTTL: It is not a ttl, or not between `least` and `most`.
@@ -123,12 +123,21 @@ class Stored(DefaultExtension):
 
     @property
     def shape(self) -> Stored:
-        """What of it can't change while the application runs, since it is in the SQL."""
+        """The part that can't change while the application runs, because the SQL depends on it."""
         return Stored(None, by=self.by)
 
     def by_column(self, name: str) -> Stored:
-        """The same by the name of the column that `by` stands for."""
+        """Return a copy with the name of a column in place of the attribute that `by` names."""
         return replace(self, by=name)
+
+    def without_scopes(
+        self, owner: str, scope: object, rows: str = "rows"
+    ) -> TTLConfigurationError:
+        """Return the error for a scope where all rows, or documents, share one default."""
+        return TTLConfigurationError(
+            f"{owner}.__ttl__ = {self!r} has one default for all {rows}, and none for "
+            f"scope={short_repr(scope)}; declare Stored(..., by='field')."
+        )
 
     def of_whole_table(self, declared: str, owner: str) -> TTLConfigurationError:
         """Return the error for a subclass with a default of its own in the table of its base."""

@@ -1,7 +1,7 @@
-"""`Stored` in Alembic's operations: the rows of stored defaults are begun, and taken away.
+"""`Stored` in Alembic's operations, which store initial defaults and remove them.
 
-The tables that they are in are made with the first of them, by no line of Alembic's own, and stay.
-What is stored by then is never overwritten.
+The first operation on such a model creates the tables of stored defaults, without operations of
+their own in the revision; they are never dropped. A stored default is never overwritten.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ if TYPE_CHECKING:
 
 
 class StoredDefault(Aspect):
-    """The row of one table."""
+    """The stored default of one table."""
 
     @classmethod
     def written(cls, declared: Stored) -> str:
-        """The declaration by its public name."""
+        """The declaration as a revision writes it."""
         return f"ttl_odm.{declared!r}"
 
     @classmethod
     def start(cls, declared: DefaultExtension) -> int | None:
-        """What the row has at first."""
+        """The initial default."""
         return declared.start if isinstance(declared, Stored) else None
 
     @classmethod
     def prepare(cls, stand_in: Table, declared: Sequence[MetaData]) -> None:
-        """The tables of policies, where one of the models' MetaData says where they are."""
-        places = (declared_policy_tables(metadata) for metadata in declared)
-        for table in next(filter(None, places), ()):
+        """Copy the tables of policies, if one of the models' MetaData has them."""
+        tables = (declared_policy_tables(metadata) for metadata in declared)
+        for table in next(filter(None, tables), ()):
             table.to_metadata(stand_in.metadata)
 
     @classmethod
     def tables(cls, connection: Connection, declared: Sequence[Table]) -> IsTable:  # noqa: ARG003
-        """Those two, also where a model's MetaData has them: our own operations make them."""
+        """The tables of stored defaults, which autogenerate ignores even if a MetaData has them."""
         return lambda _, name: name in (POLICIES, CHANGES)
 
     def former(self, start: int | None, by: str | None = None) -> Stored | None:
-        """One without limits, which the database doesn't have."""
+        """The declaration before the change; without limits, which the database doesn't store."""
         return Stored(start, by=by) if self._is_begun else None
 
     def lacking(self, binding: Binding) -> Mapping[str, object] | None:
-        """A row where the default is stored, and none where it isn't any more."""
-        if self._is_elsewhere:
+        """Whether a row must be added or removed: no arguments then, else None."""
+        if self._is_adopted:
             return None
         is_stored = isinstance(default_extension(binding.policy), Stored)
         return None if self._is_begun is is_stored else {}
 
     def before(self, op: Operation, steps: Steps[Any]) -> None:
-        """Begin the row where the default is stored, or take it away where it no longer is."""
-        if op.verb == "drop" or self._is_elsewhere:
+        """Store the initial default, or remove a default that is no longer declared as stored."""
+        if op.verb == "drop" or self._is_adopted:
             return
         if self._declared is not None:
             self._begin(self._declared, steps)
@@ -83,13 +83,13 @@ class StoredDefault(Aspect):
             self._end(steps)
 
     def after(self, op: Operation, steps: Steps[Any]) -> None:
-        """Take the row away with all else."""
-        if op.verb == "drop" and not self._is_elsewhere:
+        """Remove the row when TTL is dropped from the table."""
+        if op.verb == "drop" and not self._is_adopted:
             self._end(steps)
 
     @property
-    def _is_elsewhere(self) -> bool:
-        """Whether the table has its dates already: then its row is `create_policies`' to make."""
+    def _is_adopted(self) -> bool:
+        """Whether the table has its own dates: then `create_policies` stores its default."""
         return self.target.dates is not None
 
     @property
@@ -99,7 +99,7 @@ class StoredDefault(Aspect):
 
     @cached_property
     def _is_begun(self) -> bool:
-        """Whether the default is stored; a script knows only what it is told."""
+        """Whether the default is stored; without a database, whether it is declared so."""
         if self.connection is None:
             return self._declared is not None
         table = self.target.table
@@ -110,10 +110,10 @@ class StoredDefault(Aspect):
         return self.connection.scalar(row) is not None
 
     def _begin(self, declared: Stored, steps: Steps[Any]) -> None:
-        """Make the tables and the row that aren't there yet."""
+        """Create the missing tables, and insert the row if it is missing."""
         table, dialect = self.target.table, steps.dialect
-        for made in tables_of(table):
-            steps.run.at_once(_text(CreateTable(made, if_not_exists=True), dialect))
+        for stored in tables_of(table):
+            steps.run.at_once(_text(CreateTable(stored, if_not_exists=True), dialect))
         clock = clock_of(dialect)
         now = clock.literal(clock.now_at_write)
         steps.run.at_once(_text(starting_row(table, declared.start, now), dialect))

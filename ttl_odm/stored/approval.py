@@ -1,7 +1,8 @@
-"""What a change of a stored default would do, and the token of exactly that. Pure.
+"""The preview of a change of a stored default, and the token that approves exactly that. Pure.
 
-Each adapter makes a `PolicyPreview`, whose token approves it. Its words are here, too: ``ttl-odm
-policy`` and ``manage.py ttl_policy`` say the same.
+Each adapter counts what a change would expire, and makes a `PolicyPreview` of the numbers, whose
+token approves the change. Here are also the texts of ``ttl-odm policy`` and ``manage.py
+ttl_policy``.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from ttl_odm.stored import DEFAULT
 from ttl_odm.stored.rows import INHERIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
     from ttl_odm.stored import StoredTTL
-    from ttl_odm.stored.rows import PolicyChange, StoredNow, StoredPolicy
+    from ttl_odm.stored.rows import NamedDefault, PolicyChange, StoredNow, StoredPolicy
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _DIGITS, _KEYED_DIGITS = 10, 16
-"""Of the hash in a token: without a key it guards against mistakes only."""
+"""Digits of the hash in a token; without a key it guards against mistakes only."""
 
 _PURPOSE: Final = b"ttl_odm.policy:"
-"""What an application's secret is used for here, so that no other signature of it will do."""
+"""Separates these signatures from others that an application makes with the same secret."""
 
 UNCHANGED: Final = "Nothing was changed."
 ITS_TOKEN: Final = "The token of this change:"  # noqa: S105 (no password)
 TYPE_IT: Final = "To make the change, type its token"
-"""What is shown at a terminal, and asked there."""
+"""What a terminal shows before it asks for the token, and the question."""
 
 NOTHING: Final = (
     "No default is stored: either no model declares __ttl__ = Stored(...), or its migration, "
@@ -48,7 +49,7 @@ NOTHING: Final = (
 
 
 class NotApprovedError(TTLError):
-    """A change of a stored default is not the one that was approved; nothing was changed."""
+    """The change of a stored default isn't the approved one; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,17 @@ class PolicyPreview:
     """What a change of a stored default would do, counted before it is made.
 
     Attributes:
-        name: The table's name, with its schema where it has one.
-        scope: A value of `Stored.by`, as text; None for the default of all rows.
-        before: The default that these rows have now: seconds, -1 (on, but never by default) or
-            None (TTL is off).
-        after: The one that they would have; 0: none of their own, but that of all others.
-        at_most: Live rows that the change may expire at once: as many as it would within the next
-            hour, with those that follow them, and with the error of the estimate where a sample was
-            counted.
-        forecast: What of these rows expires when, by either default.
-        token: What `approve_policy` accepts, once: the number of rows, and a hash of all that the
-            preview is about.
+        name: The table's name, with its schema if it has one.
+        scope: A value of `Stored.by`, as text; None for the default of all other rows.
+        before: The current default of these rows: seconds, -1 (on, but never by default) or None
+            (TTL is off).
+        after: The planned default; 0 removes the scope's own.
+        at_most: The most live rows that the change may expire at once: as many as it would expire
+            within the next hour, with the rows that follow them, and with the error of the estimate
+            if a sample was counted.
+        forecast: How many of these rows expire when, by either default.
+        token: Approves the change, once: the number of rows, and a hash of all that the preview
+            shows.
         followers: How many of the `at_most` rows are in other tables, whose rows follow these.
         has_scopes: Whether values of a field may have defaults of their own.
     """
@@ -95,9 +96,14 @@ class PolicyPreview:
         }
 
     def paragraphs(self, width: int | None, deep: str) -> Iterable[Paragraph]:
-        """Return what it says, in a width of so many columns; `deep` is how all are counted."""
-        change = f"{said_ttl(self.before)} -> {said_ttl(self.after)}"
-        yield Paragraph(f"{said_rows(self.name, self.scope, self.has_scopes)}: {change}")
+        """Return the text of the preview.
+
+        Args:
+            width: The columns that there are; None for any number.
+            deep: The sentence on how to count all rows, after the numbers of a sample.
+        """
+        change = f"{ttl_label(self.before)} -> {ttl_label(self.after)}"
+        yield Paragraph(f"{rows_label(self.name, self.scope, self.has_scopes)}: {change}")
         yield from self.forecast.paragraphs(width, deep)
         along = ""
         if self.followers:
@@ -110,21 +116,19 @@ class PolicyPreview:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that is asked for with a token, of what is stored `now`.
+    """A change of a stored default that a caller previews, or makes with a token.
 
     Attributes:
-        where: Which change it is, for messages.
-        keys: What its tokens are signed with, see `keys_of`.
-        has_scopes: Whether values of a field may have defaults of their own.
+        default: The default.
+        now: What is stored before the change.
+        after: The new value.
+        keys: The keys that sign its tokens: see `keys_of`.
     """
 
-    name: str
-    scope: str | None
+    default: NamedDefault
     now: StoredNow
     after: int | None
-    where: str
     keys: tuple[bytes, ...] = ()
-    has_scopes: bool = False
 
     @property
     def before(self) -> int | None:
@@ -132,7 +136,7 @@ class Change:
         return self.now.meant_by(self.now.own)
 
     def policies(self, policy: Policy) -> dict[str, TTL]:
-        """The policy by the default as it is, and as it would be."""
+        """Return the policy with the current and with the planned default."""
         assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
         planned = self.now.meant_by(self.after)
         return {
@@ -140,47 +144,62 @@ class Change:
             "planned": policy.with_default(planned),
         }
 
-    def preview(self, forecast: Forecast, measured: Measured) -> PolicyPreview:
-        """Return what was counted of it."""
+    def preview(self, policies: Mapping[str, Policy], measured: Measured) -> PolicyPreview:
+        """Return the preview, given the policies that `policies` names, and the counts."""
+        default, current, planned = self.default, policies["current"], policies["planned"]
+        forecast = Forecast(default.name, default.label, current, planned, measured)
         soon, along = measured.estimate("lost soon"), measured.followers("lost soon")
         followers = along.rows + along.margin
         most = soon.rows + soon.margin + followers
-        token = self._token(most, self.keys[0] if self.keys else b"")
-        about = (self.name, self.scope, self.before, self.after, most, forecast)
-        return PolicyPreview(*about, token=token, followers=followers, has_scopes=self.has_scopes)
+        return PolicyPreview(
+            default.name,
+            default.scope,
+            self.before,
+            self.after,
+            most,
+            forecast,
+            token=self._token(most, self.keys[0] if self.keys else b""),
+            followers=followers,
+            has_scopes=default.stored.by is not None,
+        )
 
     def approved(self, token: str) -> int:
-        """Return the rows that a token lets expire; raises NotApprovedError for another's."""
+        """Return how many rows a token lets expire.
+
+        Raises:
+            NotApprovedError: It is the token of another change.
+        """
         number = token.partition("-")[0]
         at_most = int(number) if _NUMBER.fullmatch(number) else 0
         own = [self._token(at_most, key).encode() for key in self.keys or (b"",)]
-        given = token.encode(errors="replace")
-        if not any(hmac.compare_digest(given, one) for one in own):
-            raise NotApprovedError(
-                f"{self.where}: the token {token!r} is not for this change from {self.before}: it "
-                "is for a different value, or the default has changed since the preview, by this "
-                "token or otherwise. Preview it again."
+        if not any(hmac.compare_digest(token.encode(errors="replace"), one) for one in own):
+            raise self._error(
+                f"the token {token!r} is not for this change from {self.before}: it is for a "
+                "different value, or the default has changed since the preview, by this token or "
+                "otherwise. Preview it again."
             )
         return at_most
 
     def check(self, lost: int, at_most: int) -> None:
-        """Raise NotApprovedError where it would expire more rows by now."""
+        """Raise NotApprovedError if it would expire more rows by now."""
         if lost > at_most:
-            raise NotApprovedError(
-                f"{self.where}: the change would now expire more than the {at_most:,} rows that "
-                "the preview showed. Preview it again."
+            raise self._error(
+                f"the change would now expire more than the {at_most:,} rows that the preview "
+                "showed. Preview it again."
             )
 
     def check_unchanged(self, now: StoredNow) -> None:
-        """Raise NotApprovedError where what is stored is not what was read of it."""
+        """Raise NotApprovedError if another value is stored than when the change began."""
         if not now.is_as(self.now):
-            raise NotApprovedError(
-                f"{self.where}: the default has just been changed. Preview it again."
-            )
+            raise self._error("the default has just been changed. Preview it again.")
+
+    def _error(self, problem: str) -> NotApprovedError:
+        return NotApprovedError(f"{self.default.label}.__ttl__ = {self.after}: {problem}")
 
     def _token(self, at_most: int, key: bytes) -> str:
-        about = [self.name, self.scope, self.before, self.after, at_most, self.now.version]
-        text = json.dumps(about).encode()
+        default, version = self.default, self.now.version
+        signed = [default.name, default.scope, self.before, self.after, at_most, version]
+        text = json.dumps(signed).encode()
         if key:
             digest = hmac.new(key, _PURPOSE + text, sha256).hexdigest()[:_KEYED_DIGITS]
         else:
@@ -189,79 +208,79 @@ class Change:
 
 
 def keys_of(*secrets: str | bytes | None) -> tuple[bytes, ...]:
-    """The secrets of an application as keys for tokens; the first makes them, all are accepted."""
-    given = [secret for secret in secrets if secret]
-    return tuple(one if isinstance(one, bytes) else one.encode() for one in given)
+    """Return the secrets of an application as keys; the first signs tokens, all are accepted."""
+    keys = (key.encode() if isinstance(key, str) else key for key in secrets if key)
+    return tuple(keys)
 
 
 def parse_stored(text: str, where: str) -> StoredTTL:
-    """Return what a stored default is to become, as it was typed: also "default"."""
+    """Parse the new value of a stored default as a person types it; "default" too."""
     return DEFAULT if text == DEFAULT else parse_default(text, where)
 
 
-def stored_lines(found: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
-    """The lines of a table of stored defaults, its head first."""
-    found = [*found]
-    scoped = with_scopes(found)
+def stored_lines(policies: Iterable[StoredPolicy]) -> list[tuple[str, ...]]:
+    """Return the lines of a table of stored defaults, its head first."""
+    rows = [*policies]
+    scoped = scoped_tables(rows)
     return [
         ("table", "rows", "default ttl", "changed", "by", "reason"),
         *(
             (
                 row.name,
-                said_scope(row.scope, row.name in scoped),
-                said_ttl(row.ttl),
+                scope_label(row.scope, row.name in scoped),
+                ttl_label(row.ttl),
                 _when(row.changed_at),
                 *_who(row),
             )
-            for row in found
+            for row in rows
         ),
     ]
 
 
-def change_lines(found: Iterable[PolicyChange]) -> list[tuple[str, ...]]:
-    """The same of their changes."""
-    found = [*found]
-    scoped = with_scopes(found)
+def change_lines(changes: Iterable[PolicyChange]) -> list[tuple[str, ...]]:
+    """Return the lines of a table of changes, its head first."""
+    rows = [*changes]
+    scoped = scoped_tables(rows)
     return [
         ("changed", "table", "rows", "from", "to", "by", "reason"),
         *(
             (
                 _when(row.changed_at),
                 row.name,
-                said_scope(row.scope, row.name in scoped),
-                said_ttl(row.ttl_before),
-                said_ttl(row.ttl_after),
+                scope_label(row.scope, row.name in scoped),
+                ttl_label(row.ttl_before),
+                ttl_label(row.ttl_after),
                 *_who(row),
             )
-            for row in found
+            for row in rows
         ),
     ]
 
 
 def plain(row: StoredPolicy | PolicyChange) -> dict[str, Any]:
-    """One of them as plain values, for JSON."""
+    """Return a stored default, or a change, as plain values for JSON."""
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
-def with_scopes(rows: Iterable[StoredPolicy | PolicyChange]) -> set[str]:
-    """The names of the tables of which a scope has, or had, a default of its own."""
+def scoped_tables(rows: Iterable[StoredPolicy | PolicyChange]) -> set[str]:
+    """Return the names of the tables in which a scope has, or had, a default of its own."""
     return {row.name for row in rows if row.scope}
 
 
-def said_scope(scope: str | None, has_scopes: bool = True) -> str:  # noqa: FBT001, FBT002
-    """Which rows of a table have a default; blanks at either end can be seen."""
+def scope_label(scope: str | None, has_scopes: bool = True) -> str:  # noqa: FBT001, FBT002
+    """Return the words for the rows of a scope; blanks at either end are made visible."""
     if scope and scope != scope.strip():
         return repr(scope)
     return scope or ("all others" if has_scopes else "all")
 
 
-def said_rows(name: str, scope: str | None, has_scopes: bool) -> str:  # noqa: FBT001
-    """The table, and which of its rows where scopes have defaults of their own."""
-    return f"{name}, {said_scope(scope)}" if scope or has_scopes else name
+def rows_label(name: str, scope: str | None, has_scopes: bool) -> str:  # noqa: FBT001
+    """Return the words for a table, and for the rows of a scope if it has scopes."""
+    return f"{name}, {scope_label(scope)}" if scope or has_scopes else name
 
 
-def said_ttl(ttl: int | None) -> str:
-    """A default as it may be typed."""
+def ttl_label(ttl: int | None) -> str:
+    """Return a default in the form that a person types."""
     if ttl is None:
         return "off"
     if ttl == INHERIT:

@@ -1,12 +1,13 @@
-"""The way of a sweep from scope to scope, where each has a stored default, and so its own end.
+"""The way of a sweep from scope to scope, each with its own stored default.
 
-A scope with many rows to delete is gone through by itself, range by range. Scopes with few share a
-range, or a sweep over thousands of them would be thousands of batches: as many as have no more rows
-together than a batch may. How many that is, is found by counting up to a batch's size, and halving;
-the next time it begins with what was right this time.
+A sweep goes through a scope with many rows to delete by itself, range by range. Scopes with few
+rows share a range, or a sweep over thousands of them would need thousands of batches: as many
+scopes as have no more rows together than a batch. Their number is found by counting up to a batch's
+size, and halving; the next range begins with the number that fitted.
 
-`next_range` is a generator that asks (`Look`, `CountIn`, `Inside`) and is sent the answers, so that
-any store may answer, and wait for them as it likes. This module must not know where the rows are.
+`next_range` is a generator that yields questions (`Look`, `CountIn`, `Inside`) and is sent the
+answers, so that any store can answer, and wait as it likes. This module must not know where the
+rows are.
 """
 
 from __future__ import annotations
@@ -22,20 +23,19 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 AT_ONCE: Final = 1_000
-"""Scopes that are looked at together."""
+"""Scopes that one look covers."""
 
 _ENDS: Final = 20
-"""Different ends of life among the scopes of a range: each is another stretch of the index."""
+"""The most different cutoffs of the scopes of a range: each is another stretch of the index."""
 
 
 class Scope(NamedTuple):
     """A scope with rows to delete.
 
     Attributes:
-        value: As the column has it.
+        value: The value of its column.
         seconds: The age at which its rows expire.
-        cutoff: The latest end in the index that was the end of a life when this was read; a
-            bookmark.
+        cutoff: The last place in the index whose rows had expired when this was read; a bookmark.
         overdue: For how many seconds the first of its rows has been expired.
     """
 
@@ -46,9 +46,11 @@ class Scope(NamedTuple):
 
 
 class Scopes(NamedTuple):
-    """Those of some scopes that have rows to delete, and the last of all that were looked at.
+    """The result of a look at some scopes.
 
-    That is None where no more follow.
+    Attributes:
+        due: The scopes with rows to delete.
+        last: The value of the last scope; None if no more follow.
     """
 
     due: tuple[Scope, ...]
@@ -56,11 +58,13 @@ class Scopes(NamedTuple):
 
 
 def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
-    """Say which of some scopes, in order, have rows to delete.
+    """Return which of some scopes, in order, have rows to delete.
 
-    A row has a scope's value, the age at which its rows expire, the bookmark of their end, and for
-    how long the first of them has been expired: a timedelta, or a number of which `per_second` make
-    a second. That is None where there is no row, and negative where none has expired.
+    Args:
+        rows: For each scope its value, the age at which its rows expire, the bookmark of their
+            cutoff, and for how long the first of them has been expired: a timedelta, or a number;
+            None if the scope has no row, and negative if no row of it has expired.
+        per_second: How many of that number make a second.
     """
     due = []
     for value, age, until, overdue in rows:
@@ -70,9 +74,9 @@ def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
 
 
 def all_due(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
-    """Look at all scopes, so many at once; give those that have rows to delete.
+    """Yield the scopes with rows to delete, by one look after the other.
 
-    `look` looks at those that follow one (None: at the first ones).
+    `look` looks at the scopes that follow one (None: at the first ones).
     """
     last = None
     while True:
@@ -87,13 +91,13 @@ class ScopePlace:
     """Where a sweep goes on.
 
     Attributes:
-        due: Scopes with rows to delete that were found and are not done; one that is None stands
-            for the rows of no scope, which come first.
-        after: The last scope that was looked at; None where all were.
-        has_more: Whether scopes after these are still to be looked at.
-        inside: Where to go on among the rows of the first of `due`, in a tuple; None where several
+        due: The scopes with rows to delete that were found and are not done; None among them stands
+            for the rows without a scope, which come first.
+        after: The last scope of the last look; None if no more follow.
+        has_more: Whether there are scopes after these that no look has covered.
+        inside: Where to go on among the rows of the first of `due`, in a tuple; None if several
             scopes may share a range.
-        width: How many of them.
+        width: How many scopes may share a range.
     """
 
     due: tuple[Scope | None, ...] = (None,)
@@ -103,7 +107,7 @@ class ScopePlace:
     width: int = AT_ONCE
 
     def past(self, number: int) -> ScopePlace | None:
-        """The place behind so many scopes; None where nothing is left."""
+        """Return the place after so many scopes; None if nothing is left."""
         place = replace(self, due=self.due[number:], inside=None)
         return place if place.due or place.has_more else None
 
@@ -114,10 +118,10 @@ class ScopeRange(Generic[R]):
 
     Attributes:
         begin: Where it begins.
-        resume: Where the next one does; None when this is the last.
-        scopes: The scopes that share it, all of whose expired rows are in it.
+        resume: Where the next one begins; None if this is the last.
+        scopes: The scopes that share it; it has all their expired rows.
         rows: How many rows these have at most.
-        inside: What `Inside` was answered with, where it is of one scope alone.
+        inside: The answer to `Inside`, for a range of one scope alone.
     """
 
     begin: ScopePlace
@@ -141,9 +145,10 @@ class CountIn(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """What is the next range of one scope (None: of the rows of no scope)? None if none is left.
+    """What is the next range of one scope (None: of the rows without a scope)?
 
-    The answer says by its attribute ``resume`` where the one after it begins; None for nowhere.
+    The answer is None if none is left. Its attribute ``resume`` is where the range after it begins;
+    None for the last.
     """
 
     scope: Scope | None
@@ -156,7 +161,7 @@ Question = Look | CountIn | Inside
 def next_range(
     size: int, resume: ScopePlace | None
 ) -> Generator[Question, Any, ScopeRange[Any] | None]:
-    """Find the range of the next batch; returns None when nothing is left."""
+    """Find the range of the next batch; return None if nothing is left."""
     place = ScopePlace() if resume is None else resume
     while True:
         if not place.due:
@@ -166,9 +171,9 @@ def next_range(
             if not place.due and not more:
                 return None
             continue
-        found, number = yield from _among(size, place)
-        if found is not None:
-            return found
+        scope_range, number = yield from _among(size, place)
+        if scope_range is not None:
+            return scope_range
         following = place.past(number)
         if following is None:
             return None
@@ -178,18 +183,18 @@ def next_range(
 def answered(
     asking: Generator[Question, Any, ScopeRange[R] | None], answer: Callable[[Question], Any]
 ) -> ScopeRange[R] | None:
-    """Drive `next_range` by a function that answers."""
+    """Drive `next_range` with a function that answers its questions."""
     try:
         question = next(asking)
         while True:
             question = asking.send(answer(question))
     except StopIteration as end:
-        found: ScopeRange[R] | None = end.value
-        return found
+        scope_range: ScopeRange[R] | None = end.value
+        return scope_range
 
 
 def alike(scopes: Sequence[Scope]) -> int:
-    """How many of the first scopes have few enough ends for one statement."""
+    """Return how many of the first scopes have few enough cutoffs for one statement."""
     ends: dict[Any, None] = {}
     for number, scope in enumerate(scopes):
         ends[scope.cutoff] = None
@@ -199,7 +204,7 @@ def alike(scopes: Sequence[Scope]) -> int:
 
 
 def in_stretches(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
-    """All scopes with rows to delete, so many at once as one statement has conditions for."""
+    """Yield all scopes with rows to delete, as many at once as one statement can have."""
     for due in all_due(look):
         rest = due
         while rest:
@@ -209,7 +214,7 @@ def in_stretches(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
 
 
 def by_cutoff(scopes: Sequence[Scope]) -> dict[Any, list[Any]]:
-    """The values of scopes, by the bookmark of their ends."""
+    """Return the values of scopes by their cutoffs."""
     values: dict[Any, list[Any]] = {}
     for scope in scopes:
         values.setdefault(scope.cutoff, []).append(scope.value)
@@ -217,7 +222,7 @@ def by_cutoff(scopes: Sequence[Scope]) -> dict[Any, list[Any]]:
 
 
 _Found = tuple["ScopeRange[Any] | None", int]
-"""The range of the first scopes that are due, and how many those are."""
+"""The range of the first scopes that are due, and their number."""
 
 
 def _among(size: int, place: ScopePlace) -> Generator[Question, Any, _Found]:
@@ -242,11 +247,11 @@ def _among(size: int, place: ScopePlace) -> Generator[Question, Any, _Found]:
 
 
 def _inside(place: ScopePlace, resume: Any) -> Generator[Question, Any, _Found]:
-    """The next range of the first scope alone."""
-    found = yield Inside(place.due[0], resume)
-    if found is None:
+    """Find the next range of the first scope alone."""
+    inside = yield Inside(place.due[0], resume)
+    if inside is None:
         return None, 1
     following = place.past(1)
-    if found.resume is not None:
-        following = replace(place, inside=(found.resume,))
-    return ScopeRange(place, following, inside=found), 1
+    if inside.resume is not None:
+        following = replace(place, inside=(inside.resume,))
+    return ScopeRange(place, following, inside=inside), 1

@@ -1,4 +1,4 @@
-"""Reading and changing the defaults that the database stores, and what became of them."""
+"""Reading stored defaults and their history, and changing them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ from ttl_odm.core.values import lenient_ttl, short_repr
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.beanie import turns
 from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION
-from ttl_odm.stored.beanie.lookup import all_of, beside, is_scope
+from ttl_odm.stored.beanie.lookup import all_of, is_scope, sibling
 from ttl_odm.stored.beanie.source import StoredSource
-from ttl_odm.stored.rows import CHANGES, POLICIES, PolicyChange, StoredPolicy
+from ttl_odm.stored.rows import (
+    CHANGES,
+    POLICIES,
+    NamedDefault,
+    PolicyChange,
+    StoredPolicy,
+    not_stored,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ttl_odm.beanie.drivers import Collection, Document
-    from ttl_odm.stored import Stored, StoredTTL
+    from ttl_odm.beanie.drivers import Collection, Filter
+    from ttl_odm.stored import StoredTTL
     from ttl_odm.stored.beanie.lookup import StoredDefault
 
 
@@ -37,29 +44,30 @@ async def stored_policies(model: type, *models: type) -> list[StoredPolicy]:
     Raises:
         TTLConfigurationError: The default of one of them isn't stored.
     """
-    found: list[StoredPolicy] = []
+    policies: list[StoredPolicy] = []
     for collection in _collections(model, *models):
         own = {**all_of(collection), "ttl": {"$exists": True}}
-        found += [
-            StoredPolicy(ttl=lenient_ttl(row["ttl"]), **_told(row["_id"], row))
-            async for row in beside(collection, POLICIES).find(own)
+        policies += [
+            StoredPolicy(ttl=lenient_ttl(row["ttl"]), **_common_fields(row["_id"], row))
+            async for row in sibling(collection, POLICIES).find(own)
         ]
-    return sorted(found, key=lambda policy: (policy.name, policy.scope or ""))
+    return sorted(policies, key=lambda policy: (policy.name, policy.scope or ""))
 
 
 async def policy_changes(model: type, *models: type) -> list[PolicyChange]:
     """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
-    found: list[PolicyChange] = []
+    changes: list[PolicyChange] = []
     for collection in _collections(model, *models):
-        found += [
+        rows = sibling(collection, CHANGES).find({"name": collection.name}).sort("_id", -1)
+        changes += [
             PolicyChange(
-                ttl_before=row["ttl_before"], ttl_after=row["ttl_after"], **_told(row, row)
+                ttl_before=row["ttl_before"],
+                ttl_after=row["ttl_after"],
+                **_common_fields(row, row),
             )
-            async for row in beside(collection, CHANGES)
-            .find({"name": collection.name})
-            .sort("_id", -1)
+            async for row in rows
         ]
-    return sorted(found, key=lambda change: change.changed_at, reverse=True)
+    return sorted(changes, key=lambda change: change.changed_at, reverse=True)
 
 
 async def set_policy(
@@ -74,7 +82,7 @@ async def set_policy(
 
     It takes effect with the next operation of each process, on every document that inherits it,
     unless the class allows stale values (`Stored.max_staleness`). If MongoDB itself deletes, and
-    would now do so sooner, this waits for that long.
+    would now do so sooner, this function waits for that time.
 
     Args:
         model: A document class that `init_beanie` has seen.
@@ -96,7 +104,8 @@ async def set_policy(
         TTLError: Others keep changing it. `policy_changes` shows whether this change was made.
     """
     value = scope_of(model, scope)
-    return await change(model, checked(model, ttl, value), scope=value, by=by, reason=reason)
+    after = named_default(model, value).checked(ttl)
+    return await change(model, after, scope=value, by=by, reason=reason)
 
 
 async def change(  # noqa: PLR0913 (all but two by keyword)
@@ -110,7 +119,8 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
 ) -> int | None:
     """Change a default to a value that was checked; see `set_policy`.
 
-    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    `check` is called with the old value, once no other client can change that and before anything
+    is changed; it may raise an error.
     """
     collection, default = stored_of(model)
     binding = default.binding
@@ -125,26 +135,25 @@ async def change(  # noqa: PLR0913 (all but two by keyword)
     return await make(ttl, scope=scope, by=by, reason=reason, check=check)
 
 
-def checked(model: type, ttl: StoredTTL, scope: object) -> int | None:
-    """Return a default that it is to be; raises as `set_policy` does."""
-    where, is_of_scope = f"{model.__name__}.__ttl__", scope != WHOLE_COLLECTION
-    return _declared(model).checked(ttl, where=where, is_of_scope=is_of_scope)
+def named_default(model: type, scope: object) -> NamedDefault:
+    """Return the default of a class, or of a scope as it is stored; see `scope_of`."""
+    collection, default = stored_of(model)
+    text = None if scope == WHOLE_COLLECTION else str(scope)
+    return NamedDefault(collection.name, model.__name__, default.declared, text)
 
 
 def scope_of(model: type, scope: object) -> Any:
-    """Return a scope as it is stored, also from text as a command line has it.
+    """Return a scope as it is stored; a command line's text is converted.
 
     Raises:
-        TTLConfigurationError: There are none, or none for this value.
+        TTLConfigurationError: The class has no scopes, or can't have this one.
     """
     if scope is None:
         return WHOLE_COLLECTION
-    stored = _declared(model)
+    _, default = stored_of(model)
+    stored = default.declared
     if stored.by is None:
-        raise TTLConfigurationError(
-            f"{model.__name__}.__ttl__ = {stored!r} has one default for all documents, and none "
-            f"for scope={short_repr(scope)}; declare Stored(..., by='field')."
-        )
+        raise stored.without_scopes(model.__name__, scope, "documents")
     value: Any = scope
     fields: Any = getattr(model, "model_fields", {})
     for name, info in fields.items():
@@ -163,19 +172,16 @@ def scope_of(model: type, scope: object) -> Any:
     return ObjectId(value) if isinstance(value, ObjectId) else value
 
 
-def _declared(model: type) -> Stored:
-    return stored_of(model)[1].declared
-
-
 def stored_of(model: type) -> tuple[Collection, StoredDefault]:
-    """Return a class's collection and its default; raises where that isn't stored."""
+    """Return a class's collection and its default.
+
+    Raises:
+        TTLConfigurationError: The default isn't stored.
+    """
     binding = binding_of(model)
     source = None if binding is None else binding.source
     if not isinstance(source, StoredSource):
-        raise TTLConfigurationError(
-            f"The default ttl of {model.__name__} isn't stored in the database: to store it, "
-            "declare __ttl__ = Stored(3600)."
-        )
+        raise not_stored(model.__name__)
     return collection_of(model), source.default
 
 
@@ -185,10 +191,10 @@ def _collections(*models: type) -> list[Collection]:
     return list({collection.full_name: collection for collection in collections}.values())
 
 
-def _told(named: Document, row: Document) -> dict[str, Any]:
-    scope = named["scope"]
+def _common_fields(key: Filter, row: Filter) -> dict[str, Any]:
+    scope = key["scope"]
     return {
-        "name": named["name"],
+        "name": key["name"],
         "scope": None if scope == WHOLE_COLLECTION else str(scope),
         "changed_at": row["changed_at"],
         "changed_by": row["changed_by"],

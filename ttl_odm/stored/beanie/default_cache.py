@@ -1,9 +1,9 @@
-"""What this process has noted of a default that the database stores.
+"""The cache of a stored default in this process.
 
-Each operation has it noted anew before it begins, or may go by what was noted shortly before
+Each operation reads the default into it first, or may use one that was read shortly before
 (`ttl_odm.stored.beanie.lookup`). Instants here are those of this host's monotonic clock.
 
-This module must not know how a default is asked for.
+This module must not know how a default is read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ WHOLE_COLLECTION: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A default, asked for at an instant; operations may go by it until another.
+    """A default as it was read.
 
-    `scopes` has those of single values of `Stored.by`, as of a `version` of all of them.
+    Attributes:
+        default: The default of the collection.
+        asked: When the read began.
+        until: Operations that begin before this instant may use it.
+        scopes: The defaults of single values of `Stored.by`.
+        version: The number of changes, of any of them, so far.
     """
 
     default: int | None
@@ -40,38 +45,38 @@ class Noted:
     version: object = None
 
     def says_the_same(self, other: Noted) -> bool:
-        """Say whether a policy is the same by both."""
+        """Return whether both lead to the same policy."""
         are_same = self.scopes is other.scopes or not (self.scopes or other.scopes)
         return are_same and self.default == other.default
 
 
 class Notes:
-    """The latest of what was noted of one collection's default.
+    """The default of one collection as it was read last.
 
     Attributes:
         has_no_collation: Whether the collection compares strings byte by byte, so that an equality
-            tells scopes apart; None if that isn't known.
+            distinguishes scopes; None if that isn't known.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Begin without a default."""
         self.has_no_collation: bool | None = None
         self._latest: Noted | None = None
         self._policy: tuple[Policy, Policy] | None = None
         self._of_scopes: dict[frozenset[Any], Policy] = {}
 
     def scopes_of(self, version: object) -> Mapping[Any, int | None] | None:
-        """Return the defaults of scopes, if they are known as of a version."""
+        """Return the defaults of scopes, if they were read as of a version."""
         latest = self._latest
         return latest.scopes if latest is not None and latest.version == version else None
 
     def default_of(self, scope: object) -> int | None:
-        """Return the default that documents of a scope have; all others', if it has no own."""
+        """Return the default of a scope; that of all others if the scope has none of its own."""
         latest = self._latest
         return None if latest is None else latest.scopes.get(scope, latest.default)
 
     def changed(self, scope: object, ttl: int | None) -> tuple[int | None, dict[Any, int | None]]:
-        """Return the default, and those of scopes, as they are after a change."""
+        """Return the collection's default, and those of scopes, as a change would make them."""
         latest = self._latest
         scopes = {} if latest is None else dict(latest.scopes)
         if scope == WHOLE_COLLECTION:
@@ -79,25 +84,25 @@ class Notes:
         return None if latest is None else latest.default, with_scope(scopes, scope, ttl)
 
     def take(self, noted: Noted) -> None:
-        """Note it, unless something newer was noted."""
+        """Keep a default that was read, unless a newer one is kept."""
         if self._latest is None or noted.asked >= self._latest.asked:
             if self._latest is None or not noted.says_the_same(self._latest):
                 self._policy = None
             self._latest = noted
 
     def may_be_used(self, now: float) -> bool:
-        """Whether an operation that begins now may go by it."""
+        """Return whether an operation that begins now may use it."""
         return self._latest is not None and now < self._latest.until
 
     def is_asked_since(self, instant: float) -> bool:
-        """Whether it was asked for after an instant."""
+        """Return whether it was read after an instant."""
         return self._latest is not None and self._latest.asked >= instant
 
     def policy(self, declared: Policy, model: type) -> Policy:
-        """Return the policy that a class declares, with the default that was noted.
+        """Return the policy that a class declares, with the default that was read last.
 
         Raises:
-            TTLError: None was.
+            TTLError: None was read yet.
         """
         if self._latest is None:
             raise TTLError(
@@ -114,7 +119,7 @@ class Notes:
         """Return the policy of documents with one of a few scopes, or with none.
 
         Raises:
-            TTLError: No default was noted.
+            TTLError: No default was read yet.
         """
         whole, latest = self.policy(declared, model), self._latest
         if latest is None or not isinstance(declared, TTL):
@@ -136,6 +141,6 @@ class Notes:
 def with_scope(
     scopes: Mapping[Any, int | None], scope: object, ttl: int | None
 ) -> dict[Any, int | None]:
-    """Return the defaults of scopes, with another one for one of them, or none (`INHERIT`)."""
-    others = {each: seconds for each, seconds in scopes.items() if each != scope}
+    """Return a copy of the scopes' defaults with one of them changed, or removed (`INHERIT`)."""
+    others = {other: seconds for other, seconds in scopes.items() if other != scope}
     return others if ttl == INHERIT else {**others, scope: ttl}

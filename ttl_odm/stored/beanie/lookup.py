@@ -1,14 +1,13 @@
-"""A default that the database stores: where it is, and how it is read.
+"""A stored default: where it is, and how it is read.
 
-It is a document of ``ttl_odm_policies``, in the collection's own database. MongoDB lets no filter
-look into another collection, so whoever builds one reads that document before (`see`): what is
-noted then is never older than the operation that goes by it, unless the class allows so
-(`Stored.max_staleness`).
+It is a document of ``ttl_odm_policies``, in the collection's own database. In MongoDB a filter
+can't read another collection, so an operation reads that document before it builds its filter
+(`see`). The default that it uses was read after the operation began, unless the class allows older
+ones (`Stored.max_staleness`).
 
-What deletes must not go by what may have changed meanwhile. It holds the document while it does
-(`hold`): in its transaction it changes the document, and so does who changes the default, of whom
-the server lets one through. So there is no instant at which a document is deleted by a default that
-holds no more.
+A deletion must not use a default that may have changed meanwhile, so it holds the document
+(`hold`): its transaction writes the document, and so does a change of the default; of the two, the
+server lets one through. So no document is ever deleted by an outdated default.
 
 This module must not know how a default is changed.
 """
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
     from ttl_odm.stored import Stored
 
 KNOWN_FOR: Final = 10.0
-"""Seconds for which what was noted decides about results in memory."""
+"""Seconds for which a default that was read decides about results in memory."""
 
 AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
-# One that goes on while the machine sleeps, where there is one: a note must not last longer for it.
-# Not under its own name: freezegun replaces `time.monotonic` wherever it finds it.
+# On Linux a clock that goes on while the machine sleeps, so that no cached default outlives that.
+# Not `time.monotonic` itself: freezegun replaces that wherever it finds it.
 monotonic: Final[Callable[[], float]] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if sys.platform == "linux"
@@ -56,33 +55,33 @@ monotonic: Final[Callable[[], float]] = (
 
 
 def key_of(collection: Collection, scope: object = WHOLE_COLLECTION) -> Document:
-    """Return the ``_id`` of a collection's policy, or of that of one value of `Stored.by`."""
+    """Return the ``_id`` of the stored default of a collection, or of a value of `Stored.by`."""
     return {"name": collection.name, "scope": scope}
 
 
 def all_of(collection: Collection) -> Document:
-    """Return the filter for all policies of a collection, as a range of the index on ``_id``."""
+    """Return the filter for all stored defaults of a collection: a range of the ``_id`` index."""
     return {"_id": {"$gte": key_of(collection, MinKey()), "$lte": key_of(collection, MaxKey())}}
 
 
-def beside(collection: Collection, name: str) -> Collection:
-    """Return a collection of that name in the same database, ungated."""
+def sibling(collection: Collection, name: str) -> Collection:
+    """Return another collection of the same database, ungated."""
     database = collection.database.client[collection.database.name]
     return database.get_collection(
         name,
         codec_options=AWARE,
-        # A secondary's documents are as old as its policies.
+        # A secondary's documents are as old as its stored defaults.
         read_preference=ReadPreference.PRIMARY_PREFERRED,
         read_concern=ReadConcern("local"),
     )
 
 
 class StoredDefault:
-    """The default of a collection as the database stores it, with those of scopes.
+    """The default of a collection, and those of its scopes, as the database stores them.
 
     Attributes:
         binding: The policy of the collection.
-        notes: What is known of the default.
+        notes: The cache of the default.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -91,41 +90,41 @@ class StoredDefault:
 
     @property
     def declared(self) -> Stored:
-        """What the class declares of it at this moment."""
+        """The declaration of the class at this moment."""
         stored = self.binding.declared.stored
         assert stored is not None  # noqa: S101 (the binding has looked)
         return stored
 
     @property
     def policy(self) -> Policy:
-        """The policy with what was noted last; TTLError if nothing was."""
+        """The policy with the default that was read last; TTLError if none was."""
         return self.notes.policy(self.binding.declared, self.binding.model)
 
     def policy_of(self, scopes: Collection_[Any]) -> Policy:
-        """The same for documents of a few scopes, without the defaults of all others."""
+        """Return the policy of documents of a few scopes, without the defaults of all others."""
         return self.notes.policy_of(self.binding.declared, self.binding.model, scopes)
 
     @property
     def is_recent(self) -> bool:
-        """Whether what is known decides about results in memory."""
+        """Whether the default was read recently enough to decide about results in memory."""
         return self.notes.is_asked_since(monotonic() - KNOWN_FOR)
 
     async def see(self, collection: Collection, *, anew: bool = False) -> None:
-        """Note what is stored, unless what was noted may be used again.
+        """Read the default into the cache, unless the cached one may be used again.
 
-        Not in a session: a transaction would see the default as it was when it began.
+        Not in a session: a transaction would read the default as of its begin.
         """
         stored = self.declared
         if not anew and self.notes.may_be_used(monotonic()):
             return
-        asked, policies = monotonic(), beside(collection, POLICIES)
+        asked, policies = monotonic(), sibling(collection, POLICIES)
         fields = {"ttl": 1, "max_staleness": 1, "version": 1}
         row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
-        # As long as nobody who changes it knows of a longer one.
+        # A change waits for the stored staleness, so a longer one of the class doesn't count.
         allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
         version = row.get("version")
         scopes = {} if stored.by is None else self.notes.scopes_of(version)
-        if scopes is None:  # what is read after the version is no older than it
+        if scopes is None:  # those read after the version are no older than it
             every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
             scopes = scopes_in(every)
             self.notes.has_no_collation = None
@@ -135,16 +134,18 @@ class StoredDefault:
         self.notes.take(Noted(default, asked, asked + allowed, scopes, version))
 
     async def hold(self, place: RawCollection) -> Policy:
-        """Return the policy by which documents may be deleted now.
+        """Return the policy by which documents may be deleted now, and keep it from changing.
 
-        Nobody changes it before the commit of the transaction that the place is in. Raises an
-        OperationFailure (a write conflict) where somebody is changing it, or deletes by it.
+        No other client can change it before the commit of the transaction that `place` is in.
+
+        Raises:
+            OperationFailure: A write conflict: another client is changing it, or deletes by it.
         """
         reply = await place.run(
             {
                 "findAndModify": POLICIES,
                 "query": {"_id": key_of(place.collection)},
-                # The server takes what changes nothing for no write.
+                # An update that changes nothing is no write to the server.
                 "update": {"$inc": {"purges": 1}},
                 "fields": {"ttl": 1, "version": 1},
             }
@@ -152,22 +153,22 @@ class StoredDefault:
         row, every = reply["value"] or {}, all_of(place.collection)
         scopes = {} if self.declared.by is None else self.notes.scopes_of(row.get("version"))
         if scopes is None:
-            found = {"find": POLICIES, "filter": every, "batchSize": MOST_SCOPES * 2}
-            scopes = scopes_in((await place.run(found))["cursor"]["firstBatch"])
+            find = {"find": POLICIES, "filter": every, "batchSize": MOST_SCOPES * 2}
+            scopes = scopes_in((await place.run(find))["cursor"]["firstBatch"])
         return completed(self.binding.declared, lenient_ttl(row.get("ttl")), scopes)
 
 
 async def _has_no_collation(collection: Collection) -> bool | None:
-    """Say whether a collection compares strings byte by byte; None if nobody can tell yet."""
+    """Return whether a collection compares strings byte by byte; None if that isn't known yet."""
     listing = {"listCollections": 1, "filter": {"name": collection.name}}
     preferred = ReadPreference.PRIMARY_PREFERRED
     try:
         reply = await collection.database.command(
             listing, codec_options=AWARE, read_preference=preferred
         )
-    except OperationFailure:  # not everybody may ask
+    except OperationFailure:  # the user may not list collections
         return False
-    except PyMongoError:  # unlike a find it isn't tried again
+    except PyMongoError:  # the driver doesn't retry it, unlike a find
         return None
     details = reply["cursor"]["firstBatch"]
     return "collation" not in details[0]["options"] if details else None
@@ -180,7 +181,7 @@ def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
 
 
 def is_scope(value: object) -> bool:
-    """Say whether a value may have a default of its own."""
+    """Return whether a value may have a default of its own."""
     if isinstance(value, str):
         return value != WHOLE_COLLECTION and is_encodable(value)
     if isinstance(value, int):
@@ -189,12 +190,12 @@ def is_scope(value: object) -> bool:
 
 
 async def is_begun(collection: Collection) -> bool:
-    """Say whether anything is stored for a collection."""
+    """Return whether the default of a collection is stored."""
     own = {"_id": key_of(collection), "ttl": {"$exists": True}}
-    return await beside(collection, POLICIES).find_one(own, {"_id": 1}) is not None
+    return await sibling(collection, POLICIES).find_one(own, {"_id": 1}) is not None
 
 
 def seconds_of(value: object) -> int:
-    """Return a number of seconds that is stored; 0 for anything else."""
+    """Return a stored number of seconds; 0 for anything else."""
     seconds = lenient_ttl(value)
     return 0 if seconds is None else max(seconds, 0)

@@ -1,12 +1,14 @@
-"""A default that the database stores, and the index by which MongoDB deletes: changed in one order.
+"""A stored default, and the index by which MongoDB deletes, changed in one order.
 
-Whoever reads goes by the document, MongoDB's monitor by the index's seconds. So that nothing is
-shown which the monitor may delete, a longer default is first one of the index, then one of the
-document; a shorter one is first one of the document, and of the index only when no process goes by
-an earlier one any more (`Stored.max_staleness`). What is interrupted in between is deleted late.
+Reads use the default in the policy's document; MongoDB's monitor uses the seconds of the index. No
+read may show a document that the monitor may already delete. So a longer default is written to the
+index first, then to the document; a shorter one to the document first, and to the index only when
+no process uses an earlier default any more (`Stored.max_staleness`). If a change is interrupted in
+between, documents are deleted late.
 
-Only one at a time may do so, or one's shorter index would follow on another's longer document: who
-has the turn stands in the document itself, until an instant of the server's clock.
+One client at a time may make a change, or a shorter index of one could follow a longer document of
+another. The client that has the turn is noted in the document itself, until an instant of the
+server's clock.
 
 This module must not know how an index is changed.
 """
@@ -31,13 +33,7 @@ from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION, with_scope
-from ttl_odm.stored.beanie.lookup import (
-    all_of,
-    beside,
-    key_of,
-    scopes_in,
-    seconds_of,
-)
+from ttl_odm.stored.beanie.lookup import all_of, key_of, scopes_in, seconds_of, sibling
 from ttl_odm.stored.rows import CHANGES, INHERIT, POLICIES
 
 if TYPE_CHECKING:
@@ -53,25 +49,27 @@ if TYPE_CHECKING:
 Report = TypeVar("Report")
 
 _TURN_SECONDS: Final = 30
-"""For which a turn is had after it was last asked for, over the seconds that it waits itself."""
+"""How long a turn lasts after it was taken or renewed, besides the staleness it waits for."""
 _PATIENCE_SECONDS: Final = 120
-"""For somebody else's turn, and for a transaction that deletes by the default."""
+"""How long to wait for another client's turn, or for a transaction that deletes by the default."""
 _PAUSE_SECONDS: Final = 0.05
 
 
 class _TurnNeededError(Exception):
-    """There is something to do."""
+    """The indexes, or the view, have to be changed."""
 
 
 async def ensure(collection: Collection, default: StoredDefault, ensure: Ensure[Report]) -> Report:
-    """Bring the indexes to what is stored; where nothing is yet, to what a default begins with."""
+    """Adapt the indexes to the stored default; store the initial one if there is none."""
     stored = default.declared
     await check_server(collection)
-    row = await _row(collection)
+    find = {"find": POLICIES, "filter": {"_id": key_of(collection)}, "limit": 1}
+    rows = (await run(collection, find))["cursor"]["firstBatch"]  # on the primary
+    row = next(iter(rows), {})
     if "ttl" in row and seconds_of(row.get("max_staleness")) >= (stored.max_staleness or 0):
         with suppress(_TurnNeededError):
             await default.see(collection, anew=True)
-            return await ensure(default.policy, show=_refuse_step, begin_view=_refuse)
+            return await ensure(default.policy, show=_reject_step, begin_view=_reject)
     async with turn_at(collection) as turn:
         await turn.read_scopes(default)
         policy = turn.policy(default)
@@ -82,7 +80,7 @@ async def ensure(collection: Collection, default: StoredDefault, ensure: Ensure[
             if step is None and turn.has_begun:
                 return
             await turn.begin(stored.start, stored.max_staleness)
-            if step is not None and turn.rest:  # a change was interrupted
+            if step is not None and turn.rest:  # an earlier change was interrupted
                 await sleep(turn.rest)
                 await turn.renew()
             turn.check(default, policy)
@@ -107,9 +105,10 @@ async def change(  # noqa: PLR0913 (two by keyword)
     reason: str | None,
     check: Callable[[int | None], Awaitable[None]] | None = None,
 ) -> int | None:
-    """Change a default to a value that was checked; return what it was.
+    """Change a default to a value that was checked; return the old value.
 
-    `check` gets what it was while nobody else can change it, and may raise before anything is.
+    `check` is called with the old value, once no other client can change that and before anything
+    is changed; it may raise an error.
     """
     await check_server(collection)
     async with turn_at(collection) as turn:
@@ -140,7 +139,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
                 await turn.write(scope, values, before)
                 is_written = True
                 await default.see(collection, anew=True)
-                if step is not None:  # others may go by what they have noted
+                if step is not None:  # other processes may still use a default that they have read
                     await sleep(seconds_of(turn.row.get("max_staleness")))
             if step is not None:
                 await turn.renew()
@@ -151,7 +150,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
 
 
 async def check_server(collection: Collection) -> None:
-    """Refuse a server without transactions, in which alone one can delete by a stored default."""
+    """Reject a server without transactions, which deletions by a stored default require."""
     if not (await RawCollection(collection).server()).has_transactions:
         raise TTLConfigurationError(
             f"The default ttl of {collection.full_name!r} is declared as stored in the database. "
@@ -161,9 +160,14 @@ async def check_server(collection: Collection) -> None:
 
 @dataclass(slots=True)
 class Turn:
-    """The right to change a stored default, and what MongoDB deletes by.
+    """The right to change a stored default, and the index by which MongoDB deletes.
 
-    `row` is the document as it was seen last.
+    Attributes:
+        collection: The collection that has the default.
+        token: Marks the turn in the policy's document.
+        row: That document as it was read last.
+        scopes: The defaults of single values of `Stored.by`.
+        has_begun: Whether `begin` was called.
     """
 
     collection: Collection
@@ -173,15 +177,15 @@ class Turn:
     has_begun: bool = False
 
     async def read_scopes(self, default: StoredDefault) -> None:
-        """See the defaults of single values, which nobody else changes meanwhile."""
+        """Read the defaults of single values, which no other client changes meanwhile."""
         if default.declared.by is not None:
-            rows = beside(self.collection, POLICIES).find(all_of(self.collection))
+            rows = sibling(self.collection, POLICIES).find(all_of(self.collection))
             self.scopes = scopes_in(await rows.to_list(None))
 
     def policy(
         self, default: StoredDefault, changes: Mapping[Any, int | None] | None = None
     ) -> Policy:
-        """Return a policy by what is stored, or else begins, or is to become."""
+        """Return the policy by the stored default, or else the initial one, after some changes."""
         scopes = dict(self.scopes)
         for scope, ttl in (changes or {}).items():
             scopes = with_scope(scopes, scope, ttl)
@@ -191,9 +195,9 @@ class Turn:
 
     @property
     def rest(self) -> float:
-        """For how many seconds from its last renewal on others may go by an earlier default."""
+        """For how many seconds after its last renewal processes may still use an older default."""
         changed_by, staleness = self.row.get("changed_by"), self._staleness
-        if changed_by is None:  # it is as it began
+        if changed_by is None:  # the initial default was never changed
             return 0.0
         until: datetime = self.row["changing"]["until"]
         now = until - timedelta(seconds=_TURN_SECONDS + staleness)
@@ -205,7 +209,7 @@ class Turn:
         return seconds_of(self.row.get("max_staleness"))
 
     async def begin(self, start: int | None, max_staleness: int | None) -> None:
-        """Store the value to begin with, if there is none, and for how long notes may count."""
+        """Store the initial value if there is none, and the longest staleness that is allowed."""
         stages: list[Document] = []
         if max_staleness is not None:
             longest = {"$max": ["$max_staleness", {"$literal": max_staleness}]}
@@ -217,21 +221,21 @@ class Turn:
         self.has_begun = True
 
     async def renew(self, stages: list[Document] | None = None) -> None:
-        """Have it for longer, and see what is stored; an error if somebody else has it."""
+        """Extend the turn, and read what is stored; TTLError if another client has the turn."""
         seconds = _TURN_SECONDS + self._staleness
         own = {"_id": key_of(self.collection), "changing.by": self.token}
-        row = await _found_and_set(self.collection, own, [*(stages or []), _until(seconds)])
+        row = await _find_and_set(self.collection, own, [*(stages or []), _until(seconds)])
         if row is None:
             raise _lost(self.collection)
         self.row = row
 
     def check(self, default: StoredDefault, policy: Policy) -> None:
-        """Raise an error if another program has changed what is stored."""
+        """Raise TTLError if another client has changed what is stored."""
         if self.policy(default) != policy:
             raise _lost(self.collection)
 
     async def write(self, scope: Any, values: Document, before: int | None) -> None:
-        """Change what is stored, and write down that it was, in one transaction."""
+        """Store a new value, and add the change to the history, in one transaction."""
         key, own = key_of(self.collection), key_of(self.collection, scope)
         changed: Document = {name: {"$literal": value} for name, value in values.items()}
         changed["changed_at"] = "$$NOW"
@@ -268,7 +272,7 @@ class Turn:
                         await place.run(
                             {"delete": POLICIES, "deletes": [{"q": {"_id": own}, "limit": 1}]}
                         )
-            except PyMongoError as error:  # somebody deletes by it just now
+            except PyMongoError as error:  # another client is deleting by it
                 is_passing = error.has_error_label("TransientTransactionError")
                 if not (is_passing or is_conflict(error)) or time.monotonic() > until:
                     raise
@@ -281,45 +285,38 @@ class Turn:
 
 @asynccontextmanager
 async def turn_at(collection: Collection) -> AsyncIterator[Turn]:
-    """Wait for one's turn, and give it back."""
+    """Take the turn, waiting for another client's to end, and give it back."""
     key, token = key_of(collection), uuid4().hex
     is_free = {"$lte": [{"$ifNull": ["$changing.until", "$$NOW"]}, "$$NOW"]}
-    taken = [{"$set": {"changing": {"by": token}}}, _until(_TURN_SECONDS)]
+    take = [{"$set": {"changing": {"by": token}}}, _until(_TURN_SECONDS)]
     until, row = time.monotonic() + _PATIENCE_SECONDS, None
-    there = {"q": {"_id": key}, "u": {"$setOnInsert": {"purges": 0}}, "upsert": True}
-    await run(collection, {"update": POLICIES, "updates": [there]})
+    create = {"q": {"_id": key}, "u": {"$setOnInsert": {"purges": 0}}, "upsert": True}
+    await run(collection, {"update": POLICIES, "updates": [create]})
     try:
         while row is None:
-            row = await _found_and_set(collection, {"_id": key, "$expr": is_free}, taken)
+            row = await _find_and_set(collection, {"_id": key, "$expr": is_free}, take)
             if row is None:
                 if time.monotonic() > until:
                     raise _lost(collection)
                 await sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 (no secret)
         yield Turn(collection, token, row)
-    finally:  # also where the answer that it is ours was lost
+    finally:  # also if the answer that the turn is ours was lost
         own = {"_id": key, "changing.by": token}
         update = {"q": own, "u": {"$unset": {"changing": ""}}}
-        with suppress(PyMongoError):  # it ends by itself
+        with suppress(PyMongoError):  # the turn ends by itself
             await run(collection, {"update": POLICIES, "updates": [update]})
 
 
-async def _refuse_step(step: Step | None) -> None:
+async def _reject_step(step: Step | None) -> None:
     if step is not None:
         raise _TurnNeededError
 
 
-async def _refuse() -> None:
+async def _reject() -> None:
     raise _TurnNeededError
 
 
-async def _row(collection: Collection) -> Document:
-    """Return the document of a collection's policy as it is on the primary."""
-    command = {"find": POLICIES, "filter": {"_id": key_of(collection)}, "limit": 1}
-    rows = (await run(collection, command))["cursor"]["firstBatch"]
-    return next(iter(rows), {})
-
-
-async def _found_and_set(
+async def _find_and_set(
     collection: Collection, query: Document, stages: list[Document]
 ) -> Document | None:
     command = {"findAndModify": POLICIES, "query": query, "update": stages, "new": True}

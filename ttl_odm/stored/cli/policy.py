@@ -1,4 +1,4 @@
-"""``ttl-odm policy``: defaults that the database stores, shown and changed by operators."""
+"""``ttl-odm policy``, with which operators read and change stored defaults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 @app_options
 @json_option
 def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
-    """Show their changes."""
+    """Show the changes of stored defaults."""
     _show(source, targets, prompts.CHANGES, as_json=as_json)
 
 
@@ -51,12 +51,12 @@ def history(source: Source, targets: Sequence[str], *, as_json: bool) -> None:
 def set_(
     source: Source, model: str, change: Sequence[str], *, as_json: bool, **options: Any
 ) -> None:
-    """Change one."""
+    """Change a stored default."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[tuple[Application, Target]]:
         async with connect(source.only(model)) as app:
-            yield app, _one(app, model)
+            yield app, _target(app, model)
 
     output = Output(as_json=as_json)
     prompts.change_default(opened, output, model, change, **options)
@@ -65,16 +65,15 @@ def set_(
 def _show(source: Source, targets: Sequence[str], view: prompts.View, *, as_json: bool) -> None:
     async def work() -> list[Any]:
         async with connect(source) as app:
-            named = [_one(app, name) for name in targets]
-            return await prompts.read(app, named, view)
+            return await prompts.read(app, [_target(app, name) for name in targets], view)
 
     rows = in_loop(work)
     prompts.show(Output(as_json=as_json), rows, view)
 
 
-def _one(app: Application, name: str) -> Target:
+def _target(app: Application, name: str) -> Target:
     prompts.reject_store(app)
-    found = app.named(name)
-    if not found:
+    targets = app.named(name)
+    if not targets:
         raise unknown(app.targets, "MODEL", name)
-    return found[0]
+    return targets[0]

@@ -1,4 +1,4 @@
-"""Stored defaults at a prompt: what ``ttl-odm policy`` and ``flask ttl policy`` have in common.
+"""Stored defaults at a prompt, for ``ttl-odm policy`` and ``flask ttl policy``.
 
 The commands read and change an `Application`; this module must not know how they find it.
 """
@@ -52,7 +52,7 @@ than the preview showed, it is rejected.
 """
 
 SETTINGS: Final = {"ignore_unknown_options": True}
-"""Click's, of the command that changes: -1 is a ttl."""
+"""Click's settings for the command that changes a default: -1 is a ttl, not an option."""
 
 targets_argument = click.argument("targets", metavar="[MODEL]...", nargs=-1)
 
@@ -70,7 +70,12 @@ _SET_OPTIONS: Final = (
 
 
 class View(NamedTuple):
-    """One of the things to read: the function that reads it, and its rows as lines."""
+    """A way to read stored defaults.
+
+    Attributes:
+        function: The name of the function of each adapter that reads the rows.
+        lines: Makes the lines of a table of them.
+    """
 
     function: str
     lines: Callable[[Iterable[Any]], list[tuple[str, ...]]]
@@ -87,14 +92,14 @@ def change_arguments(command: Command) -> Command:
 
 
 def change_options(command: Command) -> Command:
-    """Add the options of a change; the command passes them on to `change_default`."""
+    """Add the options of a change, which the command passes on to `change_default`."""
     for option in reversed(_SET_OPTIONS):
         command = option(command)
     return command
 
 
 async def read(app: Application, targets: Sequence[Target], view: View) -> list[Any]:
-    """Read the stored defaults of some targets, or their history; of all if none is given."""
+    """Read the stored defaults, or the history, of some targets; of all if none is given."""
     reject_store(app)
     chosen = targets or [target for target in app.targets if _stored(app, target) is not None]
     entities = [target.entity for target in chosen]
@@ -112,7 +117,7 @@ async def read(app: Application, targets: Sequence[Target], view: View) -> list[
 
 
 def show(output: PlainOutput, rows: Sequence[Any], view: View) -> None:
-    """Print rows that were read."""
+    """Print the rows of a view."""
     if output.as_json:
         output.json([plain(row) for row in rows])
     elif rows:
@@ -136,9 +141,9 @@ def change_default(  # noqa: PLR0913 (click's)
     """Preview a change of a stored default, and make it once approved.
 
     Args:
-        opened: Connects to the target, for the preview and for the change.
+        opened: Connects to the target; called for the preview and for the change.
         output: Where results go.
-        model: The target as it was typed.
+        model: The name of the target as the user typed it.
         change: The arguments of `change_arguments`.
         approve: The token; None to preview, and to ask for the token at a terminal.
         by: Who makes the change; None for the system's user.
@@ -146,8 +151,8 @@ def change_default(  # noqa: PLR0913 (click's)
         deep: Whether the preview counts all rows.
         secret: A secret of the application, with which the token is signed.
     """
-    *named, text = change
-    if len(named) > 1:
+    *scopes, text = change
+    if len(scopes) > 1:
         raise UsageError(f"{shlex.join(change)}: give [FIELD=VALUE] TTL.")
     with readable_errors():
         ttl = parse_stored(text, where=f"TTL {text!r}")
@@ -155,28 +160,28 @@ def change_default(  # noqa: PLR0913 (click's)
     async def call(function: str, **arguments: Any) -> Any:
         async with opened() as (app, target):
             reject_store(app)
-            scope = _value(app, target, named)
-            about = {"target": target.entity, "ttl": ttl, "scope": scope, "secret": secret}
-            return await _change(app, function, {**about, **arguments})
+            scope = _value(app, target, scopes)
+            common = {"target": target.entity, "ttl": ttl, "scope": scope, "secret": secret}
+            return await _call(app, function, {**common, **arguments})
 
     def who() -> str:
         with readable_errors():
             return by or user_name()
 
     if approve is None:
-        seen: PolicyPreview = in_loop(partial(call, "preview_policy", deep=deep))
+        preview: PolicyPreview = in_loop(partial(call, "preview_policy", deep=deep))
         if output.as_json:
-            output.json(seen.to_dict())
+            output.json(preview.to_dict())
             return
-        _print_preview(output, seen)
+        _print_preview(output, preview)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             output.line(f"{UNCHANGED} To make the change, add:")
-            output.code(f"--approve {seen.token}")
+            output.code(f"--approve {preview.token}")
             return
         by = who()
-        output.code(f"{ITS_TOKEN} {seen.token}")
+        output.code(f"{ITS_TOKEN} {preview.token}")
         approve = click.prompt(TYPE_IT, default="", show_default=False).strip()
-        if approve != seen.token:
+        if approve != preview.token:
             raise FailedError(f"That is not the token. {UNCHANGED}")
     by = who()
     in_loop(partial(call, "approve_policy", token=approve, by=by, reason=reason))
@@ -186,8 +191,8 @@ def change_default(  # noqa: PLR0913 (click's)
         output.line(f"Changed: {model} {' '.join(change)}.", style="green")
 
 
-async def _change(app: Application, function: str, arguments: dict[str, Any]) -> Any:
-    """Call a function of an adapter's that previews or makes a change."""
+async def _call(app: Application, function: str, arguments: dict[str, Any]) -> Any:
+    """Call the function of the application's adapter that previews or makes a change."""
     if app.is_mongodb:
         from ttl_odm.stored.beanie import previews as on_mongodb  # noqa: PLC0415 (needs the extra)
 
@@ -197,12 +202,12 @@ async def _change(app: Application, function: str, arguments: dict[str, Any]) ->
     return await app.ask(partial(getattr(previews, function), **arguments))
 
 
-def _print_preview(output: PlainOutput, seen: PolicyPreview) -> None:
-    for said in seen.paragraphs(output.width, " --deep counts all."):
-        if said.is_table:
-            output.code(said.text)
+def _print_preview(output: PlainOutput, preview: PolicyPreview) -> None:
+    for paragraph in preview.paragraphs(output.width, " --deep counts all."):
+        if paragraph.is_table:
+            output.code(paragraph.text)
         else:
-            output.line(said.text, style=said.style, mark=said.mark)
+            output.line(paragraph.text, style=paragraph.style, mark=paragraph.mark)
 
 
 def reject_store(app: Application) -> None:
@@ -212,7 +217,7 @@ def reject_store(app: Application) -> None:
 
 
 def _stored(app: Application, target: Target) -> Stored | None:
-    """What a target declares of a default that the database stores."""
+    """The declaration of a target whose default is stored; None for any other."""
     if app.is_mongodb:
         from ttl_odm.beanie.policy import bindings as documents  # noqa: PLC0415 (needs the extra)
 
@@ -224,9 +229,9 @@ def _stored(app: Application, target: Target) -> Stored | None:
     return None if binding is None else binding.policy.stored
 
 
-def _value(app: Application, target: Target, named: Sequence[str]) -> str | None:
-    """The scope of ``FIELD=VALUE``; None where nothing is named."""
-    if not named:
+def _value(app: Application, target: Target, scopes: Sequence[str]) -> str | None:
+    """The scope of ``FIELD=VALUE``; None without one."""
+    if not scopes:
         return None
     if app.is_mongodb:
         stored = _stored(app, target)
@@ -235,8 +240,8 @@ def _value(app: Application, target: Target, named: Sequence[str]) -> str | None
         from ttl_odm.stored.sqlalchemy.stored_default import stored_of  # noqa: PLC0415 (as above)
 
         by = stored_of(target.entity).by
-    field, is_given, value = named[0].partition("=")
-    if not is_given or field != by:
+    field, separator, value = scopes[0].partition("=")
+    if not separator or field != by:
         fix = f"give {by}=VALUE" if by else "its rows have one default, so give TTL alone"
-        raise UsageError(f"{named[0]!r}: {fix}.")
+        raise UsageError(f"{scopes[0]!r}: {fix}.")
     return value

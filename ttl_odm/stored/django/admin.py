@@ -1,7 +1,7 @@
-"""For the admin: what is stored and how it became so, and a form that changes it.
+"""The admin of stored defaults: the current ones, their history, and a form that changes one.
 
-The form shows what a change would do before it makes it, and makes only that one. Who may change
-is whose account has the permission ``ttl_odm_policies.change_policy``.
+The form previews a change before it makes it, and makes only the previewed change. It requires the
+permission ``ttl_odm_policies.change_policy``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import csrf_protect
 
 from ttl_odm.errors import TTLError
-from ttl_odm.stored.approval import PolicyPreview, parse_stored, said_scope, said_ttl
+from ttl_odm.stored.approval import PolicyPreview, parse_stored, scope_label, ttl_label
 from ttl_odm.stored.django.changes import stored_policies
 from ttl_odm.stored.django.lookup import LABEL, name_of
 from ttl_odm.stored.django.models import PolicyChange
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
 _MOST: Final = 200
-"""Stored defaults that are listed: of tenants there may be thousands."""
+"""The most stored defaults that are listed: there may be thousands of tenants."""
 
 _WIDTH: Final = 100
-"""Columns of what a preview says."""
+"""The width of a preview, in columns."""
 
 
 class PolicyForm(forms.Form):
-    """Which default, and what it is to be."""
+    """The default to change, and its new value."""
 
     model = forms.ChoiceField()
     scope = forms.CharField(
@@ -61,32 +61,32 @@ class PolicyForm(forms.Form):
         choice.choices = [(label, label) for label in sorted(self.models)]
 
     def clean(self) -> dict[str, Any]:
-        """Read the ttl as it was typed."""
-        given: dict[str, Any] = super().clean() or self.cleaned_data
-        if "ttl" in given:
+        """Parse the ttl."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if "ttl" in cleaned:
             try:
-                given["ttl"] = parse_stored(given["ttl"], where="default ttl")
+                cleaned["ttl"] = parse_stored(cleaned["ttl"], where="default ttl")
             except TTLError as error:
                 self.add_error("ttl", str(error))
-        return given
+        return cleaned
 
     @property
     def change(self) -> dict[str, Any]:
-        """What is asked for, as arguments."""
-        given = self.cleaned_data
-        model = self.models[given["model"]].model
-        return {"target": model, "ttl": given["ttl"], "scope": given["scope"] or None}
+        """The change, as arguments of `preview_policy`."""
+        cleaned = self.cleaned_data
+        model = self.models[cleaned["model"]].model
+        return {"target": model, "ttl": cleaned["ttl"], "scope": cleaned["scope"] or None}
 
-    def previewed(self) -> PolicyPreview | None:
-        """Count what it would do; None where it can't be, with the reason as an error."""
+    def preview(self) -> PolicyPreview | None:
+        """Preview the change; None if it is not possible, with the reason as the form's error."""
         try:
             return preview_policy(**self.change)
         except TTLError as error:
             self.add_error(None, str(error))
             return None
 
-    def approved(self, token: str, by: str) -> bool:
-        """Make the change; False where it is not the one of the token, with the reason."""
+    def approve(self, token: str, by: str) -> bool:
+        """Make the change; False if the token isn't its, with the reason as the form's error."""
         reason = self.cleaned_data["reason"] or None
         try:
             approve_policy(**self.change, token=token, by=by, reason=reason)
@@ -98,7 +98,7 @@ class PolicyForm(forms.Form):
 
 @admin.register(PolicyChange)
 class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not generic at run time
-    """What is stored, with a way to change it, above the history, which nobody changes."""
+    """The current defaults with links to the form, above the history, which can't be changed."""
 
     list_display = ("changed_at", "name", "rows", "before", "after", "changed_by", "reason")
     list_filter = ("name",)
@@ -107,82 +107,82 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
 
     @admin.display(description="rows")
     def rows(self, obj: PolicyChange) -> str:
-        """Whose default it was."""
-        return said_scope(obj.scope, obj.name in _scoped())
+        """Return the rows that had the default."""
+        return scope_label(obj.scope, obj.name in _scoped())
 
     @admin.display(description="from")
     def before(self, obj: PolicyChange) -> str:
-        """What it was."""
-        return said_ttl(obj.ttl_before)
+        """Return the old value."""
+        return ttl_label(obj.ttl_before)
 
     @admin.display(description="to")
     def after(self, obj: PolicyChange) -> str:
-        """What it became."""
-        return said_ttl(obj.ttl_after)
+        """Return the new value."""
+        return ttl_label(obj.ttl_after)
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 (Django's signature)
-        """Nobody writes history."""
+        """Return False: the history is only read."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        """Nor changes it."""
+        """Return False: the history is only read."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        """Nor deletes it."""
+        """Return False: the history is only read."""
         return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who may see or change the defaults sees how they became so."""
+        """Return whether the user may view or change defaults, and so see their history."""
         may = [_may(request, "view_policy"), _may(request, "change_policy")]
         return any(may) or super().has_view_permission(request, obj)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """The same for the index."""
+        """Return whether the index lists it."""
         return self.has_view_permission(request)
 
     def get_urls(self) -> list[URLPattern]:
-        """One more page, before those that take anything for a key."""
+        """Return the URLs with that of the form, before those that take any text for a key."""
         page = path("set/", self.admin_site.admin_view(self.set_view), name=f"{LABEL}_set")
         return [page, *super().get_urls()]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The history, below what is stored."""
+        """Show the history below the current defaults."""
         stored = stored_bindings()
-        found = stored_policies(*(each.model for each in stored)) if stored else []
-        labels = {name_of(each): each.model._meta.label for each in stored}
+        policies = stored_policies(*(binding.model for binding in stored)) if stored else []
+        labels = {name_of(binding): binding.model._meta.label for binding in stored}
         scoped = _scoped()
         lines = [
             {
                 "model": labels[row.name],
                 "scope": row.scope or "",
-                "cells": (row.name, said_scope(row.scope, row.name in scoped), said_ttl(row.ttl)),
+                "cells": (row.name, scope_label(row.scope, row.name in scoped), ttl_label(row.ttl)),
                 "row": row,
             }
-            for row in found[:_MOST]
+            for row in policies[:_MOST]
         ]
-        ours = {
+        context = {
             "title": "Stored defaults",
             "policies": lines,
-            "more": len(found) - len(lines),
+            "more": len(policies) - len(lines),
             "may_change": _may(request, "change_policy"),
         }
-        return super().changelist_view(request, {**ours, **(extra_context or {})})
+        return super().changelist_view(request, {**context, **(extra_context or {})})
 
     @method_decorator(csrf_protect)
     def set_view(self, request: HttpRequest) -> HttpResponse:
-        """Ask what it is to be, show what that would do, and change it when that is confirmed."""
+        """Show the form, then the preview of the change, and make the change once confirmed."""
         if not _may(request, "change_policy"):
             raise PermissionDenied
         form = PolicyForm(request.POST) if request.POST else PolicyForm(initial=request.GET.dict())
-        seen = None
+        preview = None
         if request.POST and form.is_valid():
             token = request.POST.get("token")
             if token is None:
-                seen = form.previewed()
-            elif form.approved(token, request.user.get_username()):
+                preview = form.preview()
+            elif form.approve(token, request.user.get_username()):
                 self.message_user(request, "The default was changed.", messages.SUCCESS)
                 return HttpResponseRedirect(reverse(f"admin:{LABEL}_policychange_changelist"))
         return TemplateResponse(
@@ -193,16 +193,16 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
                 "opts": self.opts,
                 "title": "Change a stored default",
                 "form": form,
-                "seen": seen,
-                "said": list(seen.paragraphs(_WIDTH, "")) if seen else (),
+                "preview": preview,
+                "paragraphs": list(preview.paragraphs(_WIDTH, "")) if preview else (),
             },
         )
 
 
 def _scoped() -> set[str]:
-    """The tables of which values of a field may have defaults of their own."""
+    """The tables with scopes."""
     stored = stored_bindings()
-    return {name_of(each) for each in stored if getattr(each.policy.stored, "by", None)}
+    return {name_of(binding) for binding in stored if getattr(binding.policy.stored, "by", None)}
 
 
 def _may(request: HttpRequest, permission: str) -> bool:

@@ -1,7 +1,8 @@
-"""Reading and changing stored defaults, and what became of them.
+"""Reading stored defaults and their history, and changing them.
 
-A change is one transaction: the row is locked, what it was is written down with who changed it and
-why, and the new value takes its place. From its commit on each statement of each process follows.
+A change is one transaction: it locks the row, writes the old value into the history with who
+changed it and why, and stores the new value. From the commit on, every statement of every process
+uses that.
 
 This module must not know what a statement does with a default.
 """
@@ -9,7 +10,7 @@ This module must not know what a statement does with a default.
 from __future__ import annotations
 
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +26,6 @@ from django.db import (
 )
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.core.values import short_repr
 from ttl_odm.dialects.errors import (
     NOT_AVAILABLE,
     TRIES,
@@ -39,7 +39,6 @@ from ttl_odm.dialects.errors import (
 )
 from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.django.time.fields import Stamp
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.django import lookup
 from ttl_odm.stored.django.models import Policy
 from ttl_odm.stored.django.models import PolicyChange as Change
@@ -48,9 +47,12 @@ from ttl_odm.stored.rows import (
     INHERIT,
     POLICIES,
     WHOLE_TABLE,
+    NamedDefault,
     PolicyChange,
     StoredNow,
     StoredPolicy,
+    from_row,
+    not_stored,
 )
 
 if TYPE_CHECKING:
@@ -59,107 +61,78 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.bindings import Binding
-    from ttl_odm.stored import Stored, StoredTTL
+    from ttl_odm.stored import StoredTTL
 
     Model = type[models.Model]
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDefault:
+class StoredDefault(NamedDefault):
     """A default that is stored, or may be, in a database.
 
     Attributes:
-        binding: The table's.
-        stored: What is declared of it.
-        scope: Whose it is, as it is stored; None for the default of all rows.
+        binding: The policy of the table.
         using: The alias of the database.
     """
 
     binding: Binding
-    stored: Stored
-    scope: str | None
     using: str
 
     @classmethod
     def of(cls, target: Model, scope: object, using: str | None) -> StoredDefault:
-        """That of a model, for a value of `Stored.by` (None: the default of all).
+        """Return the default of a model, for a value of `Stored.by`.
+
+        A scope of None is that of all rows without a default of their own.
 
         Raises:
-            TTLConfigurationError: It isn't stored, or not by scopes.
+            TTLConfigurationError: The default isn't stored, or not by scopes.
         """
         binding = binding_of(target)
         policy = None if binding is None else binding.policy
-        declared = policy.stored if isinstance(policy, TTL) else None
-        if binding is None or declared is None:
-            raise TTLConfigurationError(
-                f"The default ttl of {target._meta.label} isn't stored in the database: to store "
-                "it, declare __ttl__ = Stored(3600)."
-            )
+        stored = policy.stored if isinstance(policy, TTL) else None
+        if binding is None or stored is None:
+            raise not_stored(target._meta.label)
         lookup.check_app(binding)
         using = using or router.db_for_write(binding.model)
-        label = binding.model._meta.label
-        if scope is None:
-            return cls(binding, declared, None, using)
-        if binding.scope is None:
-            raise TTLConfigurationError(
-                f"{label}.__ttl__ = {declared!r} has one default for all rows, and none for "
-                f"scope={short_repr(scope)}; declare Stored(..., by='field')."
-            )
-        text = lookup.canonical_scope(connections[using], binding, scope)
-        return cls(binding, declared, text, using)
-
-    @property
-    def name(self) -> str:
-        """The table's name in the table of the policies."""
-        return lookup.name_of(self.binding)
-
-    def checked(self, ttl: StoredTTL) -> int | None:
-        """A default that it is to be; raises InvalidTTL where it can't."""
-        where, is_of_scope = f"{self.binding.model._meta.label}.__ttl__", self.scope is not None
-        return self.stored.checked(ttl, where=where, is_of_scope=is_of_scope)
-
-    @property
-    def absent(self) -> int | None:
-        """What it is where nothing is stored for it."""
-        return None if self.scope is None else INHERIT
+        name, label, text = lookup.name_of(binding), binding.model._meta.label, None
+        if scope is not None:
+            if binding.scope is None:
+                raise stored.without_scopes(label, scope)
+            text = lookup.canonical_scope(connections[using], binding, scope)
+        return cls(name, label, stored, text, binding, using)
 
     def read(self) -> StoredNow:
-        """What is stored now; None also where nothing is stored for the table."""
-        changes = Change.objects.using(self.using).filter(name=self.name, scope__in=self._scopes)
+        """Read what is stored now."""
+        changes = Change.objects.using(self.using).filter(name=self.name, scope__in=self.scopes)
         last = changes.aggregate(last=models.Max("id"))["last"]
         return self._read()._replace(last=str(last))
 
     def read_locked(self) -> StoredNow:
-        """The same but for the latest change, in a transaction that has locked the rows."""
-        # There a SELECT would read what the transaction's snapshot has.
+        """Read what is stored, except for the latest change, once the rows are locked."""
+        # On MariaDB and MySQL a SELECT would read the transaction's snapshot.
         return self._read(locking=connections[self.using].vendor == "mysql")
 
-    @property
-    def _scopes(self) -> list[str]:
-        return [WHOLE_TABLE, *filter(None, [self.scope])]
-
     def _read(self, *, locking: bool = False) -> StoredNow:
-        rows = Policy.objects.using(self.using).filter(name=self.name, scope__in=self._scopes)
+        rows = Policy.objects.using(self.using).filter(name=self.name, scope__in=self.scopes)
         rows = rows.select_for_update() if locking else rows
         values = rows.values_list("scope", "ttl", "changed_at")
-        return StoredNow.of(values, self._scopes, self.absent)
+        return StoredNow.of(values, self.scopes, self.absent)
 
 
 def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPolicy]:
     """Read the stored defaults, ordered by name.
 
     Args:
-        targets: Models; without any, all that the database has.
+        targets: Models; if none is given, all that the database has.
         using: The alias of the database; by default the one that the routers choose for writes.
 
     Raises:
         TTLConfigurationError: The default of a target isn't stored.
     """
     return [
-        _as(StoredPolicy, row)
+        from_row(StoredPolicy, row)
         for rows in _chosen(Policy, targets, using)
         for row in rows.order_by("name", "scope")
     ]
@@ -168,7 +141,7 @@ def stored_policies(*targets: Model, using: str | None = None) -> list[StoredPol
 def policy_changes(*targets: Model, using: str | None = None) -> list[PolicyChange]:
     """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     return [
-        _as(PolicyChange, row)
+        from_row(PolicyChange, row)
         for rows in _chosen(Change, targets, using)
         for row in rows.order_by("-id")
     ]
@@ -186,14 +159,15 @@ def set_policy(  # noqa: PLR0913 (all but the first two by keyword)
     """Change a stored default.
 
     It takes effect with the commit: on every row that inherits it, in the next statement of each
-    process. Within ``atomic()`` it is part of that transaction; otherwise it is its own.
+    process. Within ``atomic()`` the change is part of that transaction; otherwise it has one of its
+    own.
 
     Args:
         target: A model.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
             "default" removes that of a scope, whose rows then have the table's.
-        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
-            of their own.
+        scope: A value of `Stored.by`, for the rows that have it; None for all rows without their
+            own default.
         by: Who changes it.
         reason: Why.
         using: The alias of the database; by default the one that the routers choose for writes.
@@ -219,34 +193,34 @@ def change(
     reason: str | None,
     check: Callable[[], None] = lambda: None,
 ) -> int | None:
-    """Change a default that was found, to a value that was checked; see `set_policy`.
+    """Change a default to a value that was checked; see `set_policy`.
 
-    It is called inside `in_transaction`. `check` is called while nobody else can change it, and may
-    raise before anything is.
+    Call it inside `in_transaction`. It calls `check` once the rows are locked and before it changes
+    anything; `check` may raise an error.
     """
     using, name, scope = default.using, default.name, default.scope or WHOLE_TABLE
     rows = Policy.objects.using(using).filter(name=name)
     whole, row = rows.filter(scope=WHOLE_TABLE), rows.filter(scope=scope)
-    said: dict[str, Any] = {"changed_by": by, "reason": reason}
+    author: dict[str, Any] = {"changed_by": by, "reason": reason}
     with _in_short_tries(using) as run:
-        # Whoever deletes by any default of the table holds this row: see `locks`. A
-        # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
-        # no FOR UPDATE, locks the file by this.
+        # Transactions that delete by any default of the table hold this row: see
+        # `lookup.lock_row`. Writing it makes a transaction with an older snapshot fail, and locks
+        # the file on SQLite, which has no FOR UPDATE.
         run(lambda: whole.update(ttl=models.F("ttl")))
-        found = run(lambda: list(row.select_for_update().values_list("ttl", flat=True)))
-        before: int | None = found[0] if found else default.absent
+        stored = run(lambda: list(row.select_for_update().values_list("ttl", flat=True)))
+        before: int | None = stored[0] if stored else default.absent
         check()
-        if ttl == INHERIT and not found:
+        if ttl == INHERIT and not stored:
             return before
-        if not found:
-            new = Policy(name=name, scope=scope, ttl=ttl, changed_at=Stamp(), **said)
+        if not stored:
+            new = Policy(name=name, scope=scope, ttl=ttl, changed_at=Stamp(), **author)
             run(lambda: new.save(using=using, force_insert=True))
         elif ttl == INHERIT:
             run(lambda: row.update(changed_at=Stamp()))
         else:
-            run(lambda: row.update(ttl=ttl, changed_at=Stamp(), **said))
+            run(lambda: row.update(ttl=ttl, changed_at=Stamp(), **author))
         at = row.values_list("changed_at", flat=True).get()
-        written = {"changed_at": at, "ttl_before": before, "ttl_after": ttl, **said}
+        written = {"changed_at": at, "ttl_before": before, "ttl_after": ttl, **author}
         Change.objects.using(using).create(name=name, scope=scope, **written)
         if ttl == INHERIT:
             run(row.delete)
@@ -254,9 +228,9 @@ def change(
 
 
 def in_transaction(using: str, work: Callable[[], R]) -> R:
-    """Run a change in the transaction at hand, or in one of its own.
+    """Run a change in the alias's transaction, or in one of its own.
 
-    One of its own is begun anew where it has lost a race for a row against another change.
+    Its own transaction is repeated if it loses a race for a row against another change.
     """
     if connections[using].in_atomic_block:
         with transaction.atomic(using=using):
@@ -268,7 +242,8 @@ def in_transaction(using: str, work: Callable[[], R]) -> R:
         except DatabaseError as error:
             cause, operational = error.__cause__, isinstance(error, OperationalError)
             lost = is_passing(cause, operational=operational) or is_taken(cause)
-            has_waited = code_of(cause) in (WAITED, NOT_AVAILABLE)  # for long: `_in_short_tries`
+            # For half a minute: see `_in_short_tries`.
+            has_waited = code_of(cause) in (WAITED, NOT_AVAILABLE)
             if is_last or is_away(cause, operational=operational) or has_waited or not lost:
                 raise
         sleep(pause)
@@ -287,18 +262,16 @@ def begin_policies(*, using: str = DEFAULT_DB_ALIAS) -> None:
         if isinstance(policy, TTL) and policy.stored is not None:
             if not router.allow_migrate_model(using, binding.model):
                 continue
-            whose = {"name": lookup.name_of(binding), "scope": WHOLE_TABLE}
-            rows.append(Policy(**whose, ttl=policy.stored.start, changed_at=Stamp()))
+            key = {"name": lookup.name_of(binding), "scope": WHOLE_TABLE}
+            rows.append(Policy(**key, ttl=policy.stored.start, changed_at=Stamp()))
     Policy.objects.using(using).bulk_create(rows, ignore_conflicts=True)
 
 
 @contextmanager
 def _in_short_tries(using: str) -> Iterator[Callable[[Callable[[], R]], R]]:
-    """What runs statements that may have to wait for a lock, for about half a minute.
+    """Yield a function that runs queries, and waits for locks in short tries.
 
-    Whoever deletes by a default has locked its row until that is committed; on MariaDB and MySQL
-    whoever updates or deletes anything by it has. While a change waits for these, later ones wait
-    behind the change; so that gives way now and then.
+    It waits for half a minute in all. `ttl_odm.stored.sqlalchemy.changes` says why.
     """
     connection = connections[using]
     if connection.vendor == "postgresql":
@@ -320,7 +293,7 @@ def _in_short_tries(using: str) -> Iterator[Callable[[Callable[[], R]], R]]:
 
     setting = "innodb_lock_wait_timeout"
     connection.ensure_connection()
-    # Not Django's own cursor, which does nothing more once a statement of a transaction failed.
+    # Not by Django's own cursor, which rejects all statements once one of the transaction failed.
     with closing(connection.create_cursor()) as cursor:
         cursor.execute(f"SELECT @@{setting}")
         (before,) = cursor.fetchone()
@@ -328,14 +301,17 @@ def _in_short_tries(using: str) -> Iterator[Callable[[Callable[[], R]], R]]:
         try:
             yield run
         except BaseException:
-            with suppress(Exception):  # it would hide what has gone wrong
+            with suppress(Exception):  # it would hide the first error
                 cursor.execute(f"SET {setting} = {before}")
             raise
         cursor.execute(f"SET {setting} = {before}")
 
 
 def _lock_table(connection: BaseDatabaseWrapper) -> None:
-    """Keep others from locking rows of the policies; see the same of SQLAlchemy's `changes`."""
+    """Keep other transactions from locking rows of the policies, on PostgreSQL.
+
+    `ttl_odm.stored.sqlalchemy.changes` says why.
+    """
     table = connection.ops.quote_name(POLICIES)
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
@@ -356,7 +332,7 @@ def _lock_table(connection: BaseDatabaseWrapper) -> None:
 def _chosen(
     model: Any, targets: tuple[Model, ...], using: str | None
 ) -> Iterator[models.QuerySet[Any]]:
-    """The rows of some models, or all rows, in each of their databases."""
+    """The stored defaults or changes of some models, or all of them, in each database."""
     if not targets:
         yield model.objects.using(using or router.db_for_write(model))
         return
@@ -366,9 +342,3 @@ def _chosen(
         names.setdefault(default.using, []).append(default.name)
     for alias, chosen in names.items():
         yield model.objects.using(alias).filter(name__in=chosen)
-
-
-def _as(kind: type[T], row: Any) -> T:
-    read_as: Any = kind
-    values = {field.name: getattr(row, field.name) for field in fields(read_as)}
-    return kind(**{**values, "scope": values["scope"] or None})

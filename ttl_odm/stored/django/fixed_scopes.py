@@ -4,10 +4,10 @@ An application of many tenants writes ``filter(tenant=t)`` in nearly every query
 that tenant is then the same for all rows, so the statement looks it up once.
 
 Only conditions that hold for every row of the result count: an exact or a short ``in`` lookup of
-plain values below AND alone, of the table's own column or one that inner joins equate with it. Such
-a condition is false for NULL, so it also holds for the rows of an outer join.
+plain values, joined by AND alone, on the table's own column or one that inner joins equate with it.
+Such a condition is false for NULL, so it also holds for the rows of an outer join.
 
-This module must not know what a lookup of a default looks like in SQL.
+This module must not know the SQL that looks a default up.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
 
 _MOST: Final = 5
-"""Scopes that are looked up beforehand: each of them makes the statement longer."""
+"""The most scopes that are looked up once for a statement: each makes the statement longer."""
 
 _EQUAL: Final = (Exact, IntegerFieldExact, RelatedExact)
 _ONE_OF: Final = (In, RelatedIn)
-"""Django's own: a subclass may compare differently."""
+"""Django's own classes: a subclass may compare differently."""
 
 Column = tuple[str, str]
 """An alias in a query and a column of its table."""
@@ -48,10 +48,10 @@ Column = tuple[str, str]
 def fixed_scopes(
     query: Query, alias: str, binding: Binding, connection: BaseDatabaseWrapper
 ) -> tuple[str, ...]:
-    """The scopes, as stored, that rows of an alias have; empty where they may have any."""
+    """Return the scopes, as stored, that rows of an alias have; empty if they may have any."""
     source = query.alias_map.get(alias)
     if source is None or source.table_name != binding.model._meta.db_table or not query.where:
-        return ()  # the rows are of a table whose rows live by those of another
+        return ()  # a table whose rows follow those of another
     lookups = {_column(lookup): lookup for lookup in _lookups(query.where)}
     if not lookups:
         return ()
@@ -65,17 +65,17 @@ def fixed_scopes(
 
 
 def _lookups(where: WhereNode) -> Iterator[Any]:
-    """The lookups that hold for each row, of a column and plain values; the shortest come last."""
+    """Yield the lookups of plain values that hold for each row; the shortest come last."""
     if where.negated or where.connector != AND:
         return
-    found: list[Any] = []
+    lookups: list[Any] = []
     children: list[Any] = where.children
     for child in children:
         if type(child) is WhereNode:
-            found += _lookups(child)
+            lookups += _lookups(child)
         elif type(child) in (*_EQUAL, *_ONE_OF) and _is_plain(child):
-            found.append(child)
-    yield from sorted(found, key=_length, reverse=True)
+            lookups.append(child)
+    yield from sorted(lookups, key=_length, reverse=True)
 
 
 def _is_plain(lookup: Any) -> bool:
@@ -92,18 +92,18 @@ def _column(lookup: Any) -> Column:
 
 
 def _equal_columns(query: Query, column: Column) -> Iterator[Column]:
-    """A column, and those that inner joins equate with it."""
-    equal = [column]
-    for one in equal:
-        yield one
-        for left, right in _ties(query):
-            other = right if one == left else left if one == right else one
-            if other not in equal:
-                equal.append(other)
+    """Yield a column, and those that inner joins equate with it."""
+    columns = [column]
+    for known in columns:
+        yield known
+        for left, right in _join_columns(query):
+            other = right if known == left else left if known == right else known
+            if other not in columns:
+                columns.append(other)
 
 
-def _ties(query: Query) -> Iterator[tuple[Column, Column]]:
-    """The columns that are equal in every row, because inner joins say so."""
+def _join_columns(query: Query) -> Iterator[tuple[Column, Column]]:
+    """Yield the pairs of columns that inner joins equate."""
     sources: Any = query.alias_map
     for alias, join in sources.items():
         above = join.parent_alias
@@ -112,13 +112,13 @@ def _ties(query: Query) -> Iterator[tuple[Column, Column]]:
 
 
 def _scopes_of(lookup: Any, scope: AnyField, connection: BaseDatabaseWrapper) -> tuple[str, ...]:
-    """Those that the values of a lookup name; empty if one of them may be no scope."""
+    """Return the scopes that a lookup names; empty if a value of it may name none."""
     field = target_of(lookup.lhs.target)
     if _kind(field) is not _kind(target_of(scope)):
         return ()
     values = lookup.rhs if type(lookup) in _ONE_OF else [lookup.rhs]
     scopes = [_scope_of(field, value, connection) for value in values if value is not None]
-    certain = [found for found in scopes if found is not None]
+    certain = [text for text in scopes if text is not None]
     return tuple(dict.fromkeys(certain)) if len(certain) == len(scopes) else ()
 
 
@@ -129,10 +129,10 @@ def _kind(field: AnyField) -> type | None:
 
 
 def _scope_of(field: AnyField, value: object, connection: BaseDatabaseWrapper) -> str | None:
-    """A value of a field as text, as the database has it; None where that isn't certain."""
+    """Return a value of a field as scopes are stored; None if that isn't certain."""
     stored = field.get_db_prep_value(value, connection, prepared=True)
     if isinstance(stored, int):
-        return str(int(stored))  # psycopg has classes of its own
+        return str(int(stored))  # it may be of a class of psycopg's
     if type(stored) is UUID:
         return str(stored)
     is_text = type(stored) is str and "\0" not in stored and is_encodable(stored)

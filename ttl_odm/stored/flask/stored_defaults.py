@@ -1,4 +1,4 @@
-"""The stored defaults of an application, as its JSON and its page read and change them.
+"""The stored defaults of an application, which its JSON and its page read and change.
 
 This module must not know how a request is made or answered.
 """
@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from ttl_odm.core.values import short_repr
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.approval import parse_stored
+from ttl_odm.stored.scope_columns import is_encodable
 from ttl_odm.stored.sqlalchemy.changes import policy_changes, stored_policies
 from ttl_odm.stored.sqlalchemy.previews import approve_policy, preview_policy
 from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault, stored_of
@@ -29,7 +30,7 @@ CONFLICT: Final = 409
 WRONG: Final = 400
 
 _LONGEST: Final = 10_000
-"""Characters of a text in a request: four bytes each still fit MariaDB's and MySQL's TEXT."""
+"""The most characters of a text: with four bytes each they fit MariaDB's and MySQL's TEXT."""
 
 
 class Change(TypedDict):
@@ -57,11 +58,11 @@ class StoredDefaults:
     @property
     def fields(self) -> list[str]:
         """The fields whose values may have a default of their own."""
-        named = {stored_of(target).by for target in self.targets.values()}
-        return sorted(field for field in named if field is not None)
+        fields = {stored_of(target).by for target in self.targets.values()}
+        return sorted(field for field in fields if field is not None)
 
     def read(self) -> tuple[list[StoredPolicy], list[PolicyChange]]:
-        """Read the defaults, and their changes, newest first."""
+        """Read the defaults, and their changes, the newest first."""
         if not self.targets:
             return [], []
         with self._engine().connect() as connection:
@@ -69,7 +70,11 @@ class StoredDefaults:
             return stored_policies(connection, *models), policy_changes(connection, *models)
 
     def change(self, table: object, ttl: object, scope: object) -> Change:
-        """Check what a request asks for; raises TTLError."""
+        """Return the change that a request asks for.
+
+        Raises:
+            TTLError: There is no such table, or the ttl is none.
+        """
         if not isinstance(table, str) or table not in self.targets:
             raise TTLConfigurationError(
                 f"table = {short_repr(table)}: the tables are {', '.join(self.targets) or 'none'}."
@@ -82,14 +87,14 @@ class StoredDefaults:
         }
 
     def preview(self, change: Change, secret: str | bytes | None) -> PolicyPreview:
-        """Preview a change, whose token is signed with a secret."""
+        """Preview a change; its token is signed with a secret."""
         with self._engine().connect() as connection:
             return preview_policy(connection, **change, secret=secret)
 
     def approve(
         self, change: Change, token: str, reason: str | None, secret: str | bytes | None
     ) -> str | None:
-        """Make the change of a token, and return its scope as it is stored."""
+        """Make the change that a token approves, and return its scope as stored."""
         with self._engine().connect() as connection:
             approve_policy(
                 connection, **change, token=token, by=self.who(), reason=reason, secret=secret
@@ -101,7 +106,7 @@ class StoredDefaults:
 
 
 def as_text(value: object) -> str:
-    """Return a value of a request as text, whatever it is."""
+    """Return a value of a request as text, whatever its type."""
     return value if isinstance(value, str) else short_repr(value)
 
 
@@ -113,13 +118,11 @@ def check_text(name: str, text: str) -> None:
 
 
 def _unstorable(text: str) -> str | None:
-    """Say why a database can't store a text; None if it can."""
+    """Return why a database can't store a text; None if it can."""
     if "\0" in text:
         return "a text can't contain NUL"
     if len(text) > _LONGEST:
         return f"a text has at most {_LONGEST:,} characters"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not is_encodable(text):
         return "it isn't valid Unicode: half of a surrogate pair is missing"
     return None

@@ -1,7 +1,8 @@
-"""Reading and changing stored defaults, and what became of them.
+"""Reading stored defaults and their history, and changing them.
 
-A change is one transaction: the row is locked, what it was is written down with who changed it and
-why, and the new value takes its place. From its commit on each statement of each process follows.
+A change is one transaction: it locks the row, writes the old value into the history with who
+changed it and why, and stores the new value. From the commit on, every statement of every process
+uses that.
 
 This module must not know what a statement does with a default.
 """
@@ -32,7 +33,7 @@ from ttl_odm.errors import TTLError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy
+from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy, from_row
 from ttl_odm.stored.sqlalchemy.default_cache import forget
 from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault
 from ttl_odm.stored.sqlalchemy.tables import PolicyTables, row_of, tables_of
@@ -53,13 +54,13 @@ def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]
 
     Args:
         connection: A connection; with an AsyncConnection, call ``run_sync(stored_policies)``.
-        targets: Models or Tables; without any, all in the connection's own schema.
+        targets: Models or Tables; if none is given, all in the connection's own schema.
 
     Raises:
         TTLConfigurationError: The default of a target isn't stored.
     """
     return [
-        _as(StoredPolicy, row)
+        from_row(StoredPolicy, row)
         for tables, names in _places(targets, connection.dialect)
         for row in connection.execute(
             _read(tables.policies, StoredPolicy, names).order_by("name", "scope")
@@ -70,7 +71,7 @@ def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]
 def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
     """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     return [
-        _as(PolicyChange, row)
+        from_row(PolicyChange, row)
         for tables, names in _places(targets, connection.dialect)
         for row in connection.execute(
             _read(tables.changes, PolicyChange, names).order_by(tables.changes.c.id.desc())
@@ -90,15 +91,16 @@ def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     """Change a stored default.
 
     It takes effect with the commit: on every row that inherits it, in the next statement of each
-    process. If the connection is in a transaction, it is part of that; otherwise it is its own.
+    process. If the connection is in a transaction, the change is part of it; otherwise it has one
+    of its own.
 
     Args:
         connection: A connection; with an AsyncConnection, call ``run_sync(set_policy, ...)``.
         target: A model or a Table.
         ttl: The new default: None, -1, or seconds as an int, an integral float or a timedelta.
             "default" removes that of a scope, whose rows then have the table's.
-        scope: A value of `Stored.by`, for the rows that have it; None for all that have no default
-            of their own.
+        scope: A value of `Stored.by`, for the rows that have it; None for all rows without their
+            own default.
         by: Who changes it.
         reason: Why.
 
@@ -125,45 +127,45 @@ def change(  # noqa: PLR0913 (three by keyword)
     reason: str | None,
     check: Callable[[], None] = lambda: None,
 ) -> int | None:
-    """Change a default that was found, to a value that was checked; see `set_policy`.
+    """Change a default to a value that was checked; see `set_policy`.
 
-    It is called inside `in_transaction`. `check` is called while nobody else can change it, and may
-    raise before anything is.
+    Call it inside `in_transaction`. It calls `check` once the rows are locked and before it changes
+    anything; `check` may raise an error.
     """
     table, scope = default.binding.first.table, default.scope or WHOLE_TABLE
     tables, clock = tables_of(table), clock_of(connection.dialect)
     whole, is_it = row_of(table), row_of(table, scope)
-    old, now = tables.policies.c.ttl, clock.literal(clock.now_at_write)
-    whose = {"name": default.name, "scope": scope}
-    said = {"changed_by": by, "reason": reason}
+    ttl_column, now = tables.policies.c.ttl, clock.literal(clock.now_at_write)
+    key = {"name": default.name, "scope": scope}
+    author = {"changed_by": by, "reason": reason}
     with _in_short_tries(connection, tables.policies) as execute:
-        # Whoever deletes by any default of the table holds this row: see `lock_defaults`. A
-        # transaction with an older snapshot fails on it, as it is written. And SQLite, which has
-        # no FOR UPDATE, locks the file by this.
-        execute(update(tables.policies).where(*whole).values(ttl=old))
-        found = execute(select(old).where(*is_it).with_for_update()).first()
-        before: int | None = default.absent if found is None else found[0]
+        # Transactions that delete by any default of the table hold this row: see
+        # `lookup.lock_row`. Writing it makes a transaction with an older snapshot fail, and locks
+        # the file on SQLite, which has no FOR UPDATE.
+        execute(update(tables.policies).where(*whole).values(ttl=ttl_column))
+        stored = execute(select(ttl_column).where(*is_it).with_for_update()).first()
+        before: int | None = default.absent if stored is None else stored[0]
         check()
-        if ttl == INHERIT and found is None:
+        if ttl == INHERIT and stored is None:
             return before
         at: Any = select(tables.policies.c.changed_at).where(*is_it).scalar_subquery()
         if ttl == INHERIT:
             at = now
             execute(delete(tables.policies).where(*is_it))
-        elif found is None:
-            execute(insert(tables.policies).values(**whose, ttl=ttl, changed_at=now, **said))
+        elif stored is None:
+            execute(insert(tables.policies).values(**key, ttl=ttl, changed_at=now, **author))
         else:
-            execute(update(tables.policies).where(*is_it).values(ttl=ttl, changed_at=now, **said))
+            execute(update(tables.policies).where(*is_it).values(ttl=ttl, changed_at=now, **author))
         ttls = {"ttl_before": before, "ttl_after": ttl}
-        execute(insert(tables.changes).values(**whose, **ttls, changed_at=at, **said))
+        execute(insert(tables.changes).values(**key, **ttls, changed_at=at, **author))
     forget(connection)
     return before
 
 
 def in_transaction(connection: Connection, work: Callable[[], T]) -> T:
-    """Run a change in the transaction at hand, or in one of its own.
+    """Run a change in the connection's transaction, or in one of its own.
 
-    One of its own is begun anew where it has lost a race for a row against another change.
+    Its own transaction is repeated if it loses a race for a row against another change.
     """
     dialect: Any = connection.dialect
     is_autocommit = clock_of(dialect).locks_rows and dialect.detect_autocommit_setting(
@@ -195,7 +197,7 @@ def _begun(connection: Connection, work: Callable[[], T]) -> T:
         except DBAPIError as error:
             operational = isinstance(error, OperationalError)
             lost = is_passing(error.orig, operational=operational) or is_taken(error.orig)
-            # For long: see `_in_short_tries`.
+            # For half a minute: see `_in_short_tries`.
             has_waited = code_of(error.orig) in (WAITED, NOT_AVAILABLE)
             if is_last or error.connection_invalidated or has_waited or not lost:
                 raise
@@ -207,11 +209,13 @@ def _begun(connection: Connection, work: Callable[[], T]) -> T:
 def _in_short_tries(
     connection: Connection, policies: Table
 ) -> Iterator[Callable[[Any], CursorResult[Any]]]:
-    """What runs statements that may have to wait for a lock, for about half a minute.
+    """Yield a function that executes statements, and waits for locks in short tries.
 
-    Whoever deletes by a default has locked its row until that is committed; on MariaDB and MySQL
-    whoever updates or deletes anything by it has. While a change waits for these, later ones wait
-    behind the change; so that gives way now and then.
+    It waits for half a minute in all.
+
+    A transaction that deletes by a default locks its row until the commit; on MariaDB and MySQL
+    every UPDATE and DELETE that reads the default does. While a change waits for these locks, later
+    transactions queue behind it. So the change gives up its place in the queue now and then.
     """
     if connection.dialect.name == "postgresql":
         _lock_table(connection, policies)
@@ -236,17 +240,17 @@ def _in_short_tries(
     try:
         yield execute
     except BaseException:
-        with suppress(DBAPIError):  # it would hide what has gone wrong
+        with suppress(DBAPIError):  # it would hide the first error
             connection.exec_driver_sql(put_back)
         raise
     connection.exec_driver_sql(put_back)
 
 
 def _lock_table(connection: Connection, policies: Table) -> None:
-    """Keep others from locking rows of the policies, on PostgreSQL.
+    """Keep other transactions from locking rows of the policies, on PostgreSQL.
 
-    There a row that is always shared by somebody is never free for a change: those who come later
-    share it, too. For a table they queue. Who only reads is not kept waiting.
+    A row that some transaction always shares is never free for a change there, because later ones
+    may share it too. For a table they queue. Transactions that only read don't wait.
     """
     preparer = connection.dialect.identifier_preparer
     schema, name = compat.place_of(connection.get_execution_options(), policies)
@@ -269,7 +273,7 @@ def _lock_table(connection: Connection, policies: Table) -> None:
 
 
 def _places(targets: Sequence[Any], dialect: Dialect) -> list[tuple[PolicyTables, list[str]]]:
-    """Where the defaults of some tables are, and under which names; none for all names."""
+    """The tables that store the defaults of targets, and the names of these; none for all names."""
     if not targets:
         return [(tables_of(None), [])]
     places: dict[Table, tuple[PolicyTables, list[str]]] = {}
@@ -280,11 +284,6 @@ def _places(targets: Sequence[Any], dialect: Dialect) -> list[tuple[PolicyTables
     return list(places.values())
 
 
-def _read(table: Table, read_as: type[Any], names: list[str]) -> Select[Any]:
-    rows = select(*(table.c[field.name] for field in fields(read_as)))
+def _read(table: Table, kind: type[StoredPolicy | PolicyChange], names: list[str]) -> Select[Any]:
+    rows = select(*(table.c[field.name] for field in fields(kind)))
     return rows.where(table.c.name.in_(names)) if names else rows
-
-
-def _as(kind: type[T], row: Any) -> T:
-    values = row._asdict()
-    return kind(**{**values, "scope": values["scope"] or None})

@@ -1,9 +1,10 @@
-"""What a process knows of stored defaults, for rows that are in memory.
+"""A process's cache of stored defaults, for rows in memory.
 
-Statements read a default themselves. But an object in a session ends by what Python counts, and a
-query for each look at one would be too much. So statements with such a table note now and then
-what is stored, as `ttl_odm.sqlalchemy.time.clock` notes the database's time. What was noted more
-than `KNOWN_FOR` seconds ago decides nothing: then the database is asked for the row.
+Statements read a default themselves. But Python computes the end of an object in a session, and a
+query for each access would cost too much. So statements on such a table read the stored default
+into this cache now and then, as `ttl_odm.sqlalchemy.time.clock` does with the database's time. A
+default that was read more than `KNOWN_FOR` seconds ago decides nothing: then the database is asked
+about the row.
 
 This module must not know sessions.
 """
@@ -32,16 +33,19 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 KNOWN_FOR: Final = 10.0
-"""Seconds for which what was noted decides about objects in memory."""
+"""Seconds for which a default that was read decides about objects in memory."""
 
 _SCOPES_A_SECOND: Final = 200
-"""For each so many scopes of a table a second longer, since to read thousands takes a while."""
+"""The scopes of a table that add a second to `KNOWN_FOR`, since reading thousands takes a while."""
 
 
 class _Noted(NamedTuple):
-    """A table's policy with what was stored in place of where it is, and until when it counts.
+    """A table's policy with the default that was read.
 
-    `of_scopes` has the policies of scopes with a default of their own.
+    Attributes:
+        policy: The policy of rows whose scope has no default of its own.
+        until: The instant of the monotonic clock until which it decides.
+        of_scopes: The policies of scopes with a default of their own.
     """
 
     policy: TTL
@@ -49,7 +53,7 @@ class _Noted(NamedTuple):
     of_scopes: dict[str, TTL]
 
     def of(self, binding: Binding, scope: object, dialect: Dialect | None) -> TTL:
-        """The policy of the rows of a scope, as the column has it."""
+        """Return the policy of the rows of a scope, given as the column's value."""
         if not self.of_scopes or scope is None:
             return self.policy
         assert binding.discriminator is not None  # noqa: S101 (else there are no scopes)
@@ -63,9 +67,9 @@ _latest: Final[dict[str, _Noted]] = {}
 
 
 def policy_on(binding: Binding, dialect: Dialect, scope: object = None) -> TTL | None:
-    """A policy with the default that an engine's database has; None unless it was noted of late.
+    """Return the policy with the default of an engine's database; None unless read recently.
 
-    The scope is what the column says that tells rows with defaults of their own apart.
+    The scope is the value of its column; None for all other rows.
     """
     noted = _noted_on(dialect).get(name_of(binding.first.table))
     if noted is None or monotonic() > noted.until:
@@ -74,15 +78,15 @@ def policy_on(binding: Binding, dialect: Dialect, scope: object = None) -> TTL |
 
 
 def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = None) -> TTL:
-    """The same by what was noted last, however long ago.
+    """Return the policy with the default that was read last, however long ago.
 
     A dialect of None stands for the database that was asked last.
 
     Raises:
-        TTLError: Nothing was.
+        TTLError: No default was read yet.
     """
-    every = _latest if dialect is None else _noted_on(dialect)
-    noted = every.get(name_of(binding.first.table))
+    tables = _latest if dialect is None else _noted_on(dialect)
+    noted = tables.get(name_of(binding.first.table))
     if noted is None:
         raise TTLError(
             f"The default ttl of {binding.name} isn't known yet: it is stored in the database, "
@@ -93,16 +97,16 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = N
 
 
 def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
-    """Every default that rows of a table may inherit, as the database has them.
+    """Read every default that rows of a table may inherit.
 
-    A row that is missing, or no ttl, is None: TTL is off.
+    A missing row, or a stored value that is no ttl, is read as None: TTL is off.
     """
     stored = _read(connection, binding)
     return list({WHOLE_TABLE: None, **stored}.values())
 
 
 def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
-    """What is stored, by scopes."""
+    """Read the stored defaults of a table, by scope."""
     table = binding.first.table
     c = tables_of(table).policies.c
     conditions = row_of(table)[: 2 if binding.source.scoping is None else 1]
@@ -111,25 +115,25 @@ def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
 
 
 def see_to(connection: Connection, binding: Binding) -> None:
-    """Note what is stored, unless that was done a moment ago.
+    """Read the stored defaults of a table into the cache, unless that was done a moment ago.
 
-    A transaction may see the database as it was when it began, so what it reads is as old as
-    itself. Not where one engine serves several schemas by translating their names: each may have
-    defaults of its own, and the engine is all that objects can be judged by.
+    A transaction may see the database as of its begin, so what it reads is as old as itself. It
+    reads nothing where one engine serves several schemas by translating their names: each schema
+    may have defaults of its own, and of an object only the engine is known.
     """
     now, name = monotonic(), name_of(binding.first.table)
     noted = _noted_on(connection.dialect).get(name)
-    if noted is not None and now <= noted.until:  # that is all for most statements
+    if noted is not None and now <= noted.until:  # most statements end here
         return
     if connection.get_execution_options().get("schema_translate_map"):
         return
     since = _begun(connection)
     if noted is not None and now > since + KNOWN_FOR:
-        return  # an old transaction has nothing newer to say
+        return  # an old transaction would read nothing newer
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
     stored = _read(connection, binding)
-    # Of thousands of scopes few have a value of their own.
+    # Thousands of scopes share few different values.
     of_values = {ttl: policy.with_default(ttl) for ttl in {None, *stored.values()}}
     of_scopes = {scope: of_values[ttl] for scope, ttl in stored.items() if scope != WHOLE_TABLE}
     until = since + KNOWN_FOR + len(of_scopes) / _SCOPES_A_SECOND
@@ -140,9 +144,10 @@ def see_to(connection: Connection, binding: Binding) -> None:
 
 
 def _begun(connection: Connection) -> float:
-    """When a connection's transaction began, by the clock of notes; long ago if nobody knows.
+    """When a connection's transaction began, by the monotonic clock; minus infinity if unknown.
 
-    That is noted from now on: a first transaction of an engine has begun before it was asked.
+    The begins of an engine's transactions are noted from the first call on, so that of the first
+    one is unknown.
     """
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return monotonic()
@@ -154,10 +159,10 @@ def _begun(connection: Connection) -> float:
 
 
 class _NotedBegin:
-    """Begins transactions of a dialect, and so of its engine, and notes when.
+    """Replaces `do_begin` of a dialect, and so of its engine, to note when transactions begin.
 
-    A listener to `begin` would do so, too. But as soon as an engine has a listener, SQLAlchemy asks
-    at each of its statements whether it is to be told, which takes longer than a look-up.
+    A listener to `begin` could do so too. But once an engine has a listener, SQLAlchemy searches
+    for listeners at each of its statements, which takes longer than a look-up of a default.
     """
 
     def __init__(self, begin: Callable[[PoolProxiedConnection], None]) -> None:
@@ -169,19 +174,19 @@ class _NotedBegin:
 
 
 def forget(connection: Connection) -> None:
-    """Let the next statement note anew what is stored, as a transaction has changed it.
+    """Empty the cache of an engine after a change, so that the next statement reads the default.
 
-    And once more when that is committed: until then the others see what was before, and what is
-    noted in it counts for nobody.
+    Empty it again at the commit. Until then, other transactions read the old value, and what this
+    one reads must not be cached.
     """
 
-    def anew(changed: Connection) -> None:
+    def clear(changed: Connection) -> None:
         changed.dialect.ttl_odm_noted = {}  # type: ignore[attr-defined]
 
-    anew(connection)
+    clear(connection)
     if connection.in_transaction():
         connection.info[_BEGUN] = -math.inf
-        event.listen(connection, "commit", anew, once=True)
+        event.listen(connection, "commit", clear, once=True)
 
 
 def _noted_on(dialect: Any) -> dict[str, _Noted]:

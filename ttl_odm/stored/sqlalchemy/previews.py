@@ -1,8 +1,8 @@
-"""A change of a default that the database stores: what it would do, and the token that lets it be.
+"""Previews of a change of a stored default, and the change that a preview's token approves.
 
-A preview counts what a change would expire, and has a token of exactly that: which default, what it
-was, what it would be, and how many rows it may expire at once. `approve_policy` makes the change
-that a token is of, and none that has become another since.
+A preview counts what a change would expire. Its token stands for exactly that: the default, its old
+and new value, and how many rows the change may expire at once. `approve_policy` makes the change
+only if all this still holds.
 
 This module must not know how a preview is shown.
 """
@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ttl_odm.forecast import sql
-from ttl_odm.forecast.text import Forecast
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.stored.approval import Change, NotApprovedError, PolicyPreview, keys_of
 from ttl_odm.stored.sqlalchemy.changes import change, in_transaction
@@ -55,8 +54,8 @@ def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)
         TTLConfigurationError: The default of the target isn't stored, or not by scopes.
     """
     default = StoredDefault.of(target, scope, connection.dialect)
-    asked = _change(connection, default, ttl, secret)
-    policies = asked.policies(default.binding.default.policy)
+    planned = _change(connection, default, ttl, secret)
+    policies = planned.policies(default.binding.default.policy)
     measured = sql.count(
         connection,
         default.binding.table,
@@ -64,10 +63,7 @@ def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)
         big=math.inf if deep else SMALL,
         rows=default.rows,
     )
-    forecast = Forecast(
-        default.name, default.binding.name, policies["current"], policies["planned"], measured
-    )
-    return asked.preview(forecast, measured)
+    return planned.preview(policies, measured)
 
 
 def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
@@ -83,17 +79,18 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
 ) -> None:
     """Make the change of a stored default that a preview has shown.
 
-    If the connection is in a transaction, the change is part of that; otherwise it is its own.
+    If the connection is in a transaction, the change is part of it; otherwise it has one of its
+    own.
 
     Args:
         connection: A connection; with an AsyncConnection, call ``run_sync(approve_policy, ...)``.
         target: A model or a Table.
         ttl: The new default.
         token: The token of this change's preview.
-        scope: As in the preview.
+        scope: See `preview_policy`.
         by: Who changes it.
         reason: Why.
-        secret: As in the preview.
+        secret: See `preview_policy`.
 
     Raises:
         NotApprovedError: It would now expire more rows than the preview showed, the default has
@@ -102,34 +99,31 @@ def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     default = StoredDefault.of(target, scope, connection.dialect)
 
     def compare() -> Change:
-        asked = _change(connection, default, ttl, secret)
-        at_most = asked.approved(token)
+        planned = _change(connection, default, ttl, secret)
+        at_most = planned.approved(token)
         lost = sql.count_lost(
             connection,
             default.binding.table,
-            asked.policies(default.binding.default.policy),
+            planned.policies(default.binding.default.policy),
             rows=default.rows,
             limit=at_most + 1,
         )
-        asked.check(lost, at_most)
-        return asked
+        planned.check(lost, at_most)
+        return planned
 
-    # In a transaction of its own: what has only read keeps others waiting at SERIALIZABLE, or may
-    # not write any more on SQLite. The change compares again what it has locked.
-    asked = in_transaction(connection, compare)
+    # In a transaction of its own: after reading, a transaction makes others wait at SERIALIZABLE,
+    # and may not write on SQLite. The change compares again once it has locked the rows.
+    approved = in_transaction(connection, compare)
 
     def check() -> None:
-        asked.check_unchanged(default.read_locked(connection))
+        approved.check_unchanged(default.read_locked(connection))
 
-    work = partial(change, connection, default, asked.after, by=by, reason=reason, check=check)
+    work = partial(change, connection, default, approved.after, by=by, reason=reason, check=check)
     in_transaction(connection, work)
 
 
 def _change(
     connection: Connection, default: StoredDefault, ttl: StoredTTL, secret: str | bytes | None
 ) -> Change:
-    """What is asked for."""
-    after, now = default.checked(ttl), default.read(connection)
-    where = f"{default.binding.name}.__ttl__ = {after}"
-    has_scopes = default.stored.by is not None
-    return Change(default.name, default.scope, now, after, where, keys_of(secret), has_scopes)
+    after = default.checked(ttl)
+    return Change(default, default.read(connection), after, keys_of(secret))

@@ -1,6 +1,6 @@
-"""Which stored default somebody means: a table's, or that of one scope of it.
+"""`StoredDefault`: the default of a table, or of one of its scopes, that a caller names.
 
-This module must not know how a value is changed, nor what a change would do.
+This module must not know how a default is changed, nor what a change would do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from ttl_odm.core.values import short_repr
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
-from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, StoredNow
+from ttl_odm.stored.rows import WHOLE_TABLE, NamedDefault, StoredNow, not_stored
 from ttl_odm.stored.scope_columns import ScopeColumn
 from ttl_odm.stored.sqlalchemy.lookup import UNPADDED, as_text, same_scope, scope_of
 from ttl_odm.stored.sqlalchemy.tables import name_of, row_of, tables_of
@@ -39,96 +37,67 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.stored import Stored, StoredTTL
+    from ttl_odm.stored import Stored
 
 
 _BITS: Final = {mysql.TINYINT: 8, SmallInteger: 16, mysql.MEDIUMINT: 24, BigInteger: 64}
-"""Of columns of whole numbers; other ones have 32."""
+"""The size of a column of whole numbers by its type; other types have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDefault:
+class StoredDefault(NamedDefault):
     """A default that is stored, or may be.
 
     Attributes:
-        binding: The table's.
-        stored: What is declared of it.
-        scope: Whose it is, as it is stored; None for the default of all rows.
+        binding: The policy of the table.
     """
 
     binding: Binding
-    stored: Stored
-    scope: str | None
 
     @classmethod
     def of(cls, target: Any, scope: object, dialect: Dialect) -> StoredDefault:
-        """That of a model or a Table, for a value of `Stored.by` (None: the default of all).
+        """Return the default of a model or a Table, for a value of `Stored.by`.
+
+        A scope of None is that of all rows without a default of their own.
 
         Raises:
-            TTLConfigurationError: It isn't stored, or not by scopes.
+            TTLConfigurationError: The default isn't stored, or not by scopes.
         """
         binding, stored = _declared(target)
-        if scope is None:
-            return cls(binding, stored, None)
-        if stored.by is None or binding.discriminator is None:
-            raise TTLConfigurationError(
-                f"{binding.name}.__ttl__ = {stored!r} has one default for all rows, and none for "
-                f"scope={short_repr(scope)}; declare Stored(..., by='field')."
-            )
-        column = binding.discriminator
-        value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
-        return cls(binding, stored, scope_of(column, value, dialect))
-
-    @property
-    def name(self) -> str:
-        """The table's name in the table of the policies."""
-        return name_of(self.binding.first.table)
-
-    def checked(self, ttl: StoredTTL) -> int | None:
-        """A default that it is to be; raises InvalidTTL where it can't."""
-        where, is_of_scope = f"{self.binding.name}.__ttl__", self.scope is not None
-        return self.stored.checked(ttl, where=where, is_of_scope=is_of_scope)
-
-    @property
-    def absent(self) -> int | None:
-        """What it is where nothing is stored for it."""
-        return None if self.scope is None else INHERIT
+        text = None if scope is None else _scope_text(binding, stored, scope, dialect)
+        return cls(name_of(binding.first.table), binding.name, stored, text, binding)
 
     def read(self, connection: Connection) -> StoredNow:
-        """What is stored now; None also where nothing is stored for the table."""
+        """Read what is stored now."""
         changes = tables_of(self.binding.first.table).changes.c
         last = select(func.max(changes.id)).where(
-            changes.name == self.name, changes.scope.in_(self._scopes)
+            changes.name == self.name, changes.scope.in_(self.scopes)
         )
         return self._read(connection)._replace(last=str(connection.scalar(last)))
 
     def read_locked(self, connection: Connection) -> StoredNow:
-        """The same but for the latest change, in a transaction that has locked the rows."""
-        # There a SELECT would read what the transaction's snapshot has.
+        """Read what is stored, except for the latest change, once the rows are locked."""
+        # On MariaDB and MySQL a SELECT would read the transaction's snapshot.
         return self._read(connection, locking=connection.dialect.name in MYSQL_FAMILY)
 
     def _read(self, connection: Connection, *, locking: bool = False) -> StoredNow:
-        table, scopes = self.binding.first.table, self._scopes
+        table, scopes = self.binding.first.table, self.scopes
         c = tables_of(table).policies.c
         rows = select(c.scope, c.ttl, c.changed_at).where(row_of(table)[0], c.scope.in_(scopes))
         rows = rows.with_for_update(read=True) if locking else rows
         return StoredNow.of(connection.execute(rows), scopes, self.absent)
 
-    @property
-    def _scopes(self) -> list[str]:
-        return [WHOLE_TABLE, *filter(None, [self.scope])]
-
     def rows(self, source: FromClause, dialect: Dialect) -> list[ColumnElement[bool]]:
-        """The conditions for the rows of a table, or of a subquery of it, that have this default.
+        """Return the conditions for the rows of a table, or of a subquery of it, with this default.
 
-        But for those with a ttl of their own.
+        They don't exclude rows with a ttl of their own.
         """
         column = self.binding.columns_of(source).discriminator
         if self.binding.source.scoping is None or column is None:
             return []
         if self.scope is not None:
             text, scope = as_text(column), literal(self.scope)
-            if dialect.name in MYSQL_FAMILY:  # where Acme would be acme
+            if dialect.name in MYSQL_FAMILY:  # where Acme would equal acme
                 is_text = isinstance(column.type, String)
                 unpadded = [SQLTemplate(UNPADDED, Boolean(), column)] if is_text else []
                 return [text == collate(scope, "utf8mb4_bin"), *unpadded]
@@ -139,8 +108,17 @@ class StoredDefault:
         return [~own.where(c.scope != WHOLE_TABLE).correlate(None).exists()]
 
 
+def _scope_text(binding: Binding, stored: Stored, scope: object, dialect: Dialect) -> str:
+    """A value of `Stored.by`, as scopes are stored."""
+    column = binding.discriminator
+    if stored.by is None or column is None:
+        raise stored.without_scopes(binding.name, scope)
+    value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
+    return scope_of(column, value, dialect)
+
+
 def _scope_column(where: str, column: Column[Any], dialect: Dialect) -> ScopeColumn:
-    """What a column can hold on a database, for the values that may have their own default."""
+    """The values that the column of the scopes can hold on a database."""
     kind: Any = column.type.dialect_impl(dialect)
     is_mysql, is_sqlite = dialect.name in MYSQL_FAMILY, dialect.name == "sqlite"
     if isinstance(column.type, Uuid):
@@ -158,7 +136,7 @@ def _scope_column(where: str, column: Column[Any], dialect: Dialect) -> ScopeCol
 
 
 def stored_of(target: Any) -> Stored:
-    """What a model or a Table declares of its default; raises as `StoredDefault.of` does."""
+    """Return the declaration of a model or a Table; raises as `StoredDefault.of` does."""
     return _declared(target)[1]
 
 
@@ -167,14 +145,16 @@ def _declared(target: Any) -> tuple[Binding, Stored]:
     binding = root_binding_of(table)
     stored = getattr(None if binding is None else binding.default.policy, "stored", None)
     if binding is None or stored is None:
-        name = getattr(target, "__name__", None) or getattr(table, "fullname", target)
-        raise TTLConfigurationError(
-            f"The default ttl of {name} isn't stored in the database: to store it, declare "
-            "__ttl__ = Stored(3600)."
+        raise not_stored(
+            str(getattr(target, "__name__", None) or getattr(table, "fullname", target))
         )
     return binding, stored
 
 
 def name_of_stored(target: Any) -> str:
-    """A model's or a Table's name in the table of the policies; raises as `stored_of` does."""
+    """Return the name under which the default of a model or Table is stored.
+
+    Raises:
+        TTLConfigurationError: It isn't stored.
+    """
     return name_of(_declared(target)[0].first.table)

@@ -1,12 +1,12 @@
 """The tables that keep stored defaults and their changes.
 
 A row of ``ttl_odm_policies`` has the default ttl of one table, or of one scope of it. A second
-table keeps what it was before, who changed it, and why.
+table keeps the earlier values, and who changed them and why.
 
-`create_all()` makes both, and the row with the value to begin with, after it has made a table whose
-default is stored. (Migrations do so too.) A row that is there stays as it is.
+After `create_all()` has created a table whose default is stored, it creates both, and a row with
+the initial value. (Migrations do so too.) An existing row stays as it is.
 
-This module must not know how a value is changed, nor how a statement looks it up.
+This module must not know how a default is changed, nor how a statement looks it up.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _INFO: Final = POLICIES
 
 
 class PolicyTables(NamedTuple):
-    """The table of the policies, and that of their changes."""
+    """The table of the stored defaults, and that of their changes."""
 
     policies: Table
     changes: Table
@@ -74,13 +74,13 @@ def policy_tables(metadata: MetaData, *, schema: str | None = None) -> PolicyTab
 
 
 def tables_of(table: Table | None) -> PolicyTables:
-    """Where a table's default is stored; without one, where that of most is."""
+    """Return where a table's default is stored; for None, where most defaults are."""
     declared = None if table is None else declared_policy_tables(table.metadata)
     return declared or _undeclared()
 
 
 def declared_policy_tables(metadata: MetaData) -> PolicyTables | None:
-    """What `policy_tables` has added to a MetaData, if it has."""
+    """Return the tables that `policy_tables` has added to a MetaData; None if it hasn't."""
     ours = {table.info[_INFO]: table for table in metadata.tables.values() if _INFO in table.info}
     return PolicyTables(ours[POLICIES], ours[CHANGES]) if ours else None
 
@@ -124,25 +124,25 @@ def _tables(metadata: MetaData, schema_name: str | None) -> PolicyTables:
 
 
 def _exact() -> String:
-    """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
+    """A type of text; MariaDB and MySQL too distinguish its upper and lower case."""
     return String(LONGEST_SCOPE).with_variant(
         VARCHAR(LONGEST_SCOPE, collation="utf8mb4_bin"), *MYSQL_FAMILY
     )
 
 
 def name_of(table: Table) -> str:
-    """What a table is called in the table of the policies."""
-    return str(table.fullname)  # a quoted_name has no type to SQLAlchemy
+    """Return the name of a table in the table of the policies."""
+    return str(table.fullname)  # SQLAlchemy has no type for a quoted_name
 
 
 def row_of(table: Table, scope: str = WHOLE_TABLE) -> tuple[ColumnElement[bool], ...]:
-    """The conditions for the row of a table's default."""
+    """Return the conditions for the row of a table's default, or of a scope's."""
     c = tables_of(table).policies.c
     return (c.name == name_of(table), c.scope == scope)
 
 
 def begin_when_created(binding: Binding) -> None:
-    """Let a table's row be made with the table, and go with it."""
+    """Have ``create_all()`` store a table's initial default, and ``drop_all()`` remove it."""
     for name, listener in (("after_create", _begin), ("after_drop", _end)):
         if not event.contains(binding.table, name, listener):
             event.listen(binding.table, name, listener)
@@ -163,31 +163,31 @@ def create_policies(connection: Connection, *tables: Table) -> None:
 
 
 def starting_row(table: Table, start: int | None, now: SQL) -> Insert:
-    """The INSERT of a table's row, unless there is one."""
+    """Return the INSERT of a table's initial default; it does nothing if one is stored."""
     policies = tables_of(table).policies
     texts: list[SQL] = [literal(text, String()) for text in (name_of(table), WHOLE_TABLE)]
     values = [*texts, literal(start, Integer()), now]
-    is_there = select(policies.c.name).where(*row_of(table))
-    new = select(*values).where(~is_there.correlate(None).exists())
+    stored = select(policies.c.name).where(*row_of(table))
+    new = select(*values).where(~stored.correlate(None).exists())
     return insert(policies).from_select(["name", "scope", "ttl", "changed_at"], new)
 
 
 def _begin(table: Table, connection: Connection, **_: object) -> None:
-    """Make what the default of a table needs, after the table."""
+    """Create the tables that store a table's default, and its row."""
     binding = binding_of(table)
     if binding is None or binding.policy.stored is None:
         return
     tables = tables_of(binding.first.table)
     if tables.policies.metadata is not table.metadata:
-        for made in tables:
-            connection.execute(CreateTable(made, if_not_exists=True))
-    elif not _is_there(connection, tables.policies):
-        return  # it is the MetaData's to make, and has its rows then
+        for stored in tables:
+            connection.execute(CreateTable(stored, if_not_exists=True))
+    elif not _exists(connection, tables.policies):
+        return  # `_begin_all` inserts the row once the MetaData has created the table
     _insert(connection, binding)
 
 
 def _begin_all(policies: Table, connection: Connection, **_: object) -> None:
-    """Make the rows of all tables beside one of policies, after that."""
+    """Store the initial defaults of all tables of a MetaData, after the table of policies."""
     for table in list(policies.metadata.tables.values()):
         binding = binding_of(table)
         if binding is not None and binding.policy.stored is not None:
@@ -203,18 +203,18 @@ def _insert(connection: Connection, binding: Binding) -> None:
 
 
 def _end(table: Table, connection: Connection, **_: object) -> None:
-    """Take a table's rows away with it: a new table of its name begins anew."""
+    """Remove a table's rows with it: a new table of its name gets its initial default again."""
     binding = binding_of(table)
     if binding is None or binding.policy.stored is None:
         return
     policies = tables_of(binding.first.table).policies
-    if _is_there(connection, policies):
+    if _exists(connection, policies):
         name = name_of(binding.first.table)
         connection.execute(policies.delete().where(policies.c.name == name))
 
 
-def _is_there(connection: Any, table: Table) -> bool:
-    """Whether a table exists; True for what only writes down the DDL."""
+def _exists(connection: Any, table: Table) -> bool:
+    """Whether a table exists; True for a mock connection, which only collects DDL."""
     if not isinstance(connection, Connection):
         return True
     schema, name = compat.place_of(connection.get_execution_options(), table)
