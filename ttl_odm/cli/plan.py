@@ -185,7 +185,7 @@ async def forecast_target(
 async def _policy(app: Application, target: Target) -> Policy | None:
     """The policy of a model; None where it has none."""
     if app.is_mongodb:
-        from ttl_odm.beanie.policy import binding as documents  # noqa: PLC0415 (needs the extra)
+        from ttl_odm.beanie.policy import bindings as documents  # noqa: PLC0415 (needs the extra)
 
         bound = documents.binding_of(target.entity)
         if bound is None:

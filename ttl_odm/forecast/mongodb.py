@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson import Int64, ObjectId
 
-from ttl_odm.beanie.policy import binding
+from ttl_odm.beanie.policy import bindings
 from ttl_odm.beanie.policy.bindings import collection_of, expires_itself
 from ttl_odm.beanie.policy.commands import details_of, first_batch, run
 from ttl_odm.beanie.policy.predicate import expired_expr
@@ -59,12 +59,12 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
     if planned is None:
         return None
     check_policy(planned)
-    return planned if model is None else binding.as_stored(model, planned)
+    return planned if model is None else bindings.as_stored(model, planned)
 
 
 def scopes_of(model: type | None, current: Policy | None) -> OwnScopes | None:
     """Return the scopes with a stored default of their own, by a policy that has just been read."""
-    bound = None if model is None else binding.binding_of(model)
+    bound = None if model is None else bindings.binding_of(model)
     return None if bound is None or current is None else bound.source.own_scopes(current)
 
 
