@@ -1,11 +1,12 @@
 """The MongoDB adapter: Beanie documents with a time-to-live.
 
-`ttl_database` gives the database for ``init_beanie``, `TTLMixin` makes a document class one whose
-documents expire, `enable` does so with a class of others, `ExpiredError` is what a write of an
-expired document raises, and `expires_at` asks the database when one expires. `ensure_indexes` has
-MongoDB delete what has expired, `find_strays` and `repair_strays` see to what other programs write,
-`keep_lifetimes` to migrations of Beanie's. `set_policy` changes a default that the database stores;
-`stored_policies` and `policy_changes` read what is there, and was.
+`ttl_database` returns the database for ``init_beanie``. `TTLMixin` gives a class's documents a
+lifetime, and `enable` does so for classes of other packages. A write of an expired document raises
+`ExpiredError`; `expires_at` asks the database when a document expires. `ensure_indexes` makes
+MongoDB delete expired documents. `find_strays` and `repair_strays` handle documents of other
+programs, `keep_lifetimes` Beanie's migrations. `set_policy` changes a default that the database
+stores; `stored_policies` and `policy_changes` read such defaults and their history.
+
 This package imports the core; the core and the SQL adapters never import it.
 """
 
@@ -60,7 +61,7 @@ __all__ = [
     "ttl_database",
 ]
 
-# The names of extensions, which are imported when they are asked for.
+# The names of extensions, which are imported at their first use.
 _EXTENSIONS: Final = {
     "PolicyChange": "ttl_odm.stored.rows",
     "StoredPolicy": "ttl_odm.stored.rows",

@@ -1,18 +1,17 @@
-"""Keys of expired documents are free: who holds one gives way to a write that needs it.
+"""Keys of expired documents are free: a write that needs such a key removes its holder.
 
-A write is simply tried. When MongoDB reports a duplicate key, the holder is deleted, provided it
-has expired (the predicate is in the deleting command), and the write is tried again: no cost
-without a conflict. Another client may be faster in between (`until_free` has the patience for
-that), so a duplicate is not believed at once. An error would end a transaction: there the expired
-holders go first.
+A write is simply tried. If MongoDB reports a duplicate key, the holder is deleted if it has expired
+(the predicate is in the deleting command), and the write is tried again. Without a conflict this
+costs nothing. Another client may insert first, so one duplicate isn't final (`until_free`). In a
+transaction, which an error would end, the expired holders are deleted before the write.
 
-It is always right to delete an expired document. So filters for holders may match too much: they
-need not repeat what an index is partial on, or how it treats arrays.
+Deleting an expired document is always right. So filters for holders may match too much: they
+needn't repeat the filter of a partial index, or its treatment of arrays.
 
-Expired documents that are in the way are purged like any others, at once (`purge_displaced`), by a
-default that isn't in code only while nobody can change it. Where their class archives, or has a
-hook in the transaction, that happens here too; the hooks after the commit are not told, since the
-commit is the application's.
+Expired documents that block a write are purged like others, but at once (`purge_displaced`), and by
+a default that isn't in code only while no client can change it. This includes their archive, and
+the hooks inside the transaction. Hooks after the commit are not called, because the application
+commits.
 
 This module must not know how writes are stamped, nor drivers beyond their common methods.
 """
@@ -48,15 +47,15 @@ Result = TypeVar("Result")
 _CHUNK: Final = 1000
 """Keys in one deleting command."""
 _PATIENCE_SECONDS: Final = 120
-"""For somebody else's transaction that holds a document; as long as the drivers' own."""
+"""How long to wait for another client's transaction; the drivers wait as long."""
 _PAUSE_SECONDS: Final = 0.05
 
 
 class KeyHolders:
     """The expired holders of the keys that a write to a collection needs.
 
-    `known` are the documents that will be written, or the parts of them that are known; `complete`
-    where that is all of their fields, so that one which is not known will be missing.
+    `known` are the documents that will be written, or their known parts. If they are `complete`, a
+    field that they lack will be missing in the stored document.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class KeyHolders:
         *,
         complete: bool,
     ) -> None:
-        """Take an ungated collection that reports conflicts; do nothing yet."""
+        """Store the arguments; the collection is ungated and reports conflicts."""
         self._collection = collection
         self._entry = entry
         self._session = session
@@ -82,22 +81,22 @@ class KeyHolders:
         return self._session is not None and bool(self._session.in_transaction)
 
     async def make_way_beforehand(self) -> None:
-        """Delete them in a transaction, which cannot go on after a conflict."""
+        """In a transaction, which can't continue after a conflict, delete the holders."""
         if self.in_transaction:
             await self._delete_holders(self._known)
 
     async def make_way(
         self, conflict: Filter, known: Sequence[Document] | None = None
     ) -> int | None:
-        """Delete the holders of the key that a duplicate key error names; return how many.
+        """Delete the expired holders of a duplicate key; return how many, None for no retry.
 
-        None if it is too late for another try. All that is about to be written is made way for, so
-        that many documents cost one conflict.
+        It frees the keys of all documents that are about to be written, so that many documents cost
+        one conflict.
         """
         if self.in_transaction or not self.are_worth_another_try:
             return None
         known = self._known if known is None else known
-        if "keyPattern" not in conflict:  # documentdb doesn't say which index it is
+        if "keyPattern" not in conflict:  # documentdb doesn't report the index
             return await self._delete_holders(known)
         fields: list[str] = list(conflict["keyPattern"])
         collation = conflict.get("collation")
@@ -106,7 +105,7 @@ class KeyHolders:
         if collation is None:  # with a collation the values are encoded
             exact = {name: {"$eq": values.get(name)} for name in fields}
             deleted += await self._delete_expired(exact)
-            # An empty array is a key that reads as null here.
+            # The key of an empty array appears as null here.
             is_enough = len(known) <= 1 and None not in values.values()
             known = [part for part in known if all(has(part, name) for name in fields)]
             if is_enough:
@@ -116,13 +115,13 @@ class KeyHolders:
         return deleted
 
     async def _delete_holders(self, known: Sequence[Document]) -> int:
-        """Delete the expired holders of keys by any unique index; return how many."""
+        """Delete the expired holders of keys in any unique index; return how many."""
         deleted = 0
         if not known or self._entry.enforced_by_others:
             return deleted
         indexes = [index for index in await indexes_of(self._collection) if index.get("unique")]
         for index in [{"key": {"_id": 1}}, *indexes]:
-            # Elsewhere a null is not in the index, or in the part of it that matters.
+            # A sparse or partial index has no nulls, or none that matter.
             has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
             for matches in _holding(
                 list(index["key"]), known, complete=self._complete, has_nulls=has_nulls
@@ -131,7 +130,7 @@ class KeyHolders:
         return deleted
 
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
-        """Purge what a filter matches and has expired; return how many documents that were."""
+        """Purge the expired documents that a filter matches; return how many."""
         binding, session = self._entry, self._session
         if isinstance(binding, Rule):
             return await binding.remove(self._collection, filter, collation, session)
@@ -159,27 +158,27 @@ async def until_free(
     """Try a write again as long as expired documents hold its keys.
 
     `make_way` gets the details of a conflict and returns how many documents it deleted, None if the
-    write must not be tried again. After `patience` conflicts in a row with nothing to delete it is
-    a duplicate: a live document holds one of the keys.
+    write must not be tried again. After `patience` consecutive conflicts with nothing to delete, a
+    live document must hold one of the keys, and the error is raised.
     """
-    in_vain = 0
+    failures = 0
     while True:
         try:
             return await attempt()
         except DuplicateKeyError as error:
             deleted = await make_way(error.details or {})
-            in_vain = 0 if deleted else in_vain + 1
-            if deleted is None or in_vain >= patience:
+            failures = 0 if deleted else failures + 1
+            if deleted is None or failures >= patience:
                 raise
 
 
 def _holding(
     fields: list[str], known: Iterable[Filter], *, complete: bool = False, has_nulls: bool = True
 ) -> Iterable[Document]:
-    """Give filters that match whoever holds a key, by an index on some fields, of a document.
+    """Yield filters for the holders of documents' keys in an index on these fields.
 
-    Where they are `complete`, a field that is not known will be missing, for which null is the key;
-    `has_nulls` says whether null is a key like any other.
+    If the documents are `complete`, the key for a field that they lack is null; `has_nulls` tells
+    whether the index treats null as any other key.
     """
     keys = [
         {name: value_at(part, name) for name in fields if complete or has(part, name)}
@@ -199,7 +198,7 @@ def _holding(
 
 
 def _elements(value: object) -> list[object]:
-    """Return what an index has for a value: for an array each element, and null for none."""
+    """Return a value's keys in an index: each element of an array, and null for an empty one."""
     return [*value, value, None] if isinstance(value, list) else [value]
 
 
@@ -211,10 +210,10 @@ async def purge_displaced(
     collation: Document | None = None,
     session: Session = None,
 ) -> int | None:
-    """Archive and delete what has expired, and tell; in the write's transaction, or in its own.
+    """Archive and delete expired documents, and call hooks; in the write's transaction or another.
 
-    Returns how many; None where nobody has to know of them: then nothing was done, and the caller
-    deletes them. A hook or an archive that fails undoes the transaction, the write's too.
+    Returns how many; None if none of this is needed: then nothing was done, and the caller deletes
+    the documents. If a hook or an archive fails, the transaction is undone, including the write.
     """
     mode = mode_of(binding, collection.name)
     inside = tuple(entry for entry in mode.hooks.entries if entry[1].when == "transaction")
@@ -227,23 +226,23 @@ async def purge_displaced(
     if not is_known and not (
         doomed and await outside.within(session).find(doomed, limit=1, **_clauses(collation))
     ):
-        return 0  # nobody has to wait for whoever holds the default
+        return 0  # so that it needn't wait for a client that holds the default
     server = await outside.server()
     remover = Remover(collection.name, mode, binding.policy, mode.hooks, server.now, "displaced")
     if session is not None and session.in_transaction:
         try:
             return await _remove(outside.within(session), binding, remover, filter, collation)
         except HookError:
-            # The server ends the application's transaction, so that it cannot be committed: what
-            # has been deleted in it would be in no archive. The driver is not asked: it would take
-            # what the application does next for something outside of any transaction.
-            with suppress(PyMongoError):  # it may have ended already, as after any server's error
+            # End the application's transaction on the server, so that it can't be committed: the
+            # archive lacks the documents deleted in it. If the driver aborted it, the application's
+            # next operations would run outside of any transaction.
+            with suppress(PyMongoError):  # a server's error may have ended it already
                 admin = collection.database.client.admin
                 await admin.command({"abortTransaction": 1}, session=session)
             raise
     if not server.has_transactions:
         if not (inside or mode.sink or mode.archive) and is_known:
-            # Dependents first: what is interrupted leaves an expired parent with fewer of them.
+            # Dependents go first, so an interruption leaves an expired parent with fewer of them.
             return await _remove(outside, binding, remover, filter, collation)
         raise TTLConfigurationError(
             f"{collection.name!r} has hooks, an archive or a default that the database stores, "
@@ -258,7 +257,7 @@ async def purge_displaced(
 async def patiently(
     outside: RawCollection, remove: Callable[[RawCollection], Awaitable[int]]
 ) -> int:
-    """Remove in a transaction, which waits for those of others, as a plain delete would."""
+    """Remove in a transaction that waits for those of other clients, as a plain delete would."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

@@ -1,8 +1,9 @@
-"""Bulk writes through the gate: every request as its own method would do it.
+"""Bulk writes: every request does what its own method would do.
 
-Inserts, updates and deletes go out together, as they do without TTL. An upsert is two commands, of
-which the second depends on the first, so each is sent by itself. This module must not know which
-driver it is, nor how the policy is found.
+Inserts, updates and deletes are sent together, as without TTL. An upsert is two commands, the
+second of which depends on the first, so each upsert is sent by itself.
+
+This module must not know which driver is used, nor how the policy is found.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.rules import Rule
 
 Request = Any
-"""PyMongo's InsertOne and so on."""
+"""One of PyMongo's InsertOne, UpdateOne and so on."""
 Run = list[tuple[int, Request]]
-"""Requests with their places in the whole."""
+"""Requests with their places in the whole bulk write."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
 _METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
@@ -44,7 +45,7 @@ _METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOn
 async def insert_many(
     handle: Handle, documents: Sequence[Any], options: Document, *, ordered: bool
 ) -> InsertManyResult:
-    """Insert documents, in the place of expired ones that hold keys of them."""
+    """Insert documents, replacing expired ones that have one of their keys."""
     requests = [InsertOne(document) for document in documents]
     await write(handle, requests, options, ordered=ordered)
     return InsertManyResult([document.get("_id") for document in documents], acknowledged=True)
@@ -78,7 +79,7 @@ async def write(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A request as it is sent; of the resulting document, what is known."""
+    """A request as it is sent, and the known fields of the resulting document."""
 
     request: Request
     known: Document
@@ -86,7 +87,7 @@ class _Prepared:
 
 
 class Sending:
-    """Sends requests together, again and again until none fails for an expired document's sake."""
+    """Sends requests together, and again as long as one fails because of an expired document."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Sending:
         self._options = options
         self._ordered = ordered
         self._keep = keep
-        self._in_vain: dict[int, int] = {}
+        self._failures: dict[int, int] = {}
 
     async def __call__(self, run: Run) -> Document:
         """Return the result, with errors by their place in the run."""
@@ -130,7 +131,7 @@ class Sending:
                 error for error in part["writeErrors"] if places[error["index"]] not in again
             ]
             add_up(total, part, places)
-            if self._ordered and again:  # what stands behind the one that failed was not tried
+            if self._ordered and again:  # the requests after the failed one were not tried
                 pending = {place: made for place, made in pending.items() if place >= min(again)}
             else:
                 pending = {place: pending[place] for place in again}
@@ -139,7 +140,7 @@ class Sending:
     async def _again(
         self, errors: list[Document], pending: dict[int, _Prepared], keys: KeyHolders
     ) -> set[int]:
-        """Make way for the requests that failed; return those that are worth another try."""
+        """Free keys for the requests that failed; return those that are worth another try."""
         again: set[int] = set()
         freed: dict[str, int | None] = {}
         places = list(pending)
@@ -149,10 +150,10 @@ class Sending:
                 continue
             pattern = repr(error.get("keyPattern"))
             if pattern not in freed:
-                left = [made.known for at, made in pending.items() if at >= place and made.known]
-                freed[pattern] = await keys.make_way(error, left)
-            self._in_vain[place] = 0 if freed[pattern] else self._in_vain.get(place, 0) + 1
-            if freed[pattern] is not None and self._in_vain[place] <= 1:
+                known = [made.known for at, made in pending.items() if at >= place and made.known]
+                freed[pattern] = await keys.make_way(error, known)
+            self._failures[place] = 0 if freed[pattern] else self._failures.get(place, 0) + 1
+            if freed[pattern] is not None and self._failures[place] <= 1:
                 again.add(place)
         return again
 
@@ -191,14 +192,14 @@ def method_of(request: Request) -> str:
 
 
 class SaveOne(UpdateOne):
-    """An upsert of a document that was stored before: it doesn't insert what has expired."""
+    """An upsert of a document that was stored before, and isn't inserted if it has expired."""
 
     __slots__ = ("unless_expired",)
     unless_expired: UnlessExpired
 
 
 def guarded(operation: Any, key: object, unless_expired: UnlessExpired) -> Any:
-    """Return what a bulk writer got by a document's `save()`, as a `SaveOne`; all else as it is."""
+    """Return a bulk writer's operation, as a `SaveOne` if it comes from the document's `save()`."""
     is_save = isinstance(operation, UpdateOne) and _is_upsert(operation)
     if not is_save or filters.equalities(operation._filter).get("_id") != key:
         return operation
@@ -210,22 +211,22 @@ def guarded(operation: Any, key: object, unless_expired: UnlessExpired) -> Any:
 
 
 class _ExpiredError(Exception):
-    """A document has expired that would be inserted again."""
+    """A document that would be inserted again has expired."""
 
 
 async def unless_expired(
     collection: str, request: Request, write: Callable[[], Awaitable[Document]]
 ) -> Document:
-    """Do what one request wants; a `SaveOne` of what has expired matches nothing, as an update."""
+    """Send one request; a `SaveOne` of an expired document matches nothing, as an update would."""
     if not isinstance(request, SaveOne):
         return await write()
 
-    async def refuse() -> None:
+    async def check() -> None:
         if await request.unless_expired() is not None:
             raise _ExpiredError
 
     key = filters.equalities(request._filter).get("_id")
-    with writes.watching(collection, key, unless_expired=refuse):
+    with writes.watching(collection, key, unless_expired=check):
         try:
             return await write()
         except _ExpiredError:
@@ -233,14 +234,14 @@ async def unless_expired(
 
 
 def options_of(request: Any) -> Document:
-    """The options of one request of a bulk write, as the methods for single writes take them."""
+    """Return the options of a request, as the methods for single writes accept them."""
     names = ("collation", "array_filters", "hint", "sort", "upsert")
-    given = {name: getattr(request, f"_{name}", None) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
+    options = {name: getattr(request, f"_{name}", None) for name in names}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -> Document:
-    """Wait for the write of one request, and say what it did as a bulk write does."""
+    """Await the write of one request, and return its result in the form of a bulk write's."""
     part = nothing_done()
     try:
         result = await write
@@ -259,22 +260,22 @@ async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -
 
 
 def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:
-    """Give what goes out together: upserts by themselves, and last if order doesn't matter."""
+    """Yield the requests to send together: upserts alone, and last if order doesn't matter."""
     run: Run = []
-    last: list[Run] = []
+    upserts: list[Run] = []
     for place, request in enumerate(requests):
         if not _is_upsert(request):
             run.append((place, request))
             continue
-        last.append([(place, request)])
+        upserts.append([(place, request)])
         if ordered:
             if run:
                 yield run
-            yield last.pop()
+            yield upserts.pop()
             run = []
     if run:
         yield run
-    yield from last
+    yield from upserts
 
 
 def _is_upsert(request: Request) -> bool:
@@ -282,13 +283,13 @@ def _is_upsert(request: Request) -> bool:
 
 
 def nothing_done() -> Document:
-    """Return the result of nothing."""
+    """Return the result of a bulk write without requests."""
     counts = dict.fromkeys(("nInserted", "nUpserted", "nMatched", "nModified", "nRemoved"), 0)
     return {"writeErrors": [], "writeConcernErrors": [], **counts, "upserted": []}
 
 
 def add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
-    """Add to a total a part's result, which counts errors by their place among its requests."""
+    """Add a part's result to a total; `places` are those of the part's requests in the whole."""
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):
             total[name] += [{**entry, "index": places[entry["index"]]} for entry in value]

@@ -1,6 +1,6 @@
-"""What a rule makes of reads and writes: `CollectionRule`, the half of `Rule` that the gate asks.
+"""The half of a `Rule` that reads and writes ask: `CollectionRule`.
 
-This module must not know which extensions there are, nor which driver it is.
+This module must not know which extensions exist, nor which driver is used.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Methods(Protocol):
-    """The methods of a collection that are handed over: a `Gate` has them, for a policy or none."""
+    """The methods of a collection whose calls go to the gate; a `Gate` has them."""
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
@@ -86,12 +86,12 @@ class Methods(Protocol):
     async def bulk_write(
         self, requests: Any, *, ordered: bool = True, **options: Any
     ) -> BulkWriteResult:
-        """Write many things, each as its own method does."""
+        """Send many writes, each of which does what its own method would do."""
         ...
 
 
 class CollectionRule(Rule):
-    """A rule, as reads and writes meet it."""
+    """A rule for reads and writes."""
 
     @abstractmethod
     def methods(self, handle: Handle) -> Methods:
@@ -99,16 +99,16 @@ class CollectionRule(Rule):
 
     @abstractmethod
     def finds(self, handle: Handle, cursor: AsyncCursor[Document]) -> Judging:
-        """Have a cursor find live documents, before it has asked anything.
+        """Make a cursor find live documents only, before it has sent its command.
 
-        The cursor is PyMongo's, of either kind. Returns how its documents are judged when they are
-        read.
+        The cursor is PyMongo's, synchronous or not. Returns how its documents are judged when they
+        are read.
         """
 
 
 def rule_of(handle: Handle) -> CollectionRule | None:
-    """The rule of a collection, None where it has none, or where nobody enforces it."""
-    if not handle.registry.has_rules:  # for nearly everybody that is all
+    """Return the rule of a collection, None if it has none, or nothing enforces it."""
+    if not handle.registry.has_rules:  # as in most applications
         return None
     entry = handle.entry
     return entry if isinstance(entry, CollectionRule) and not entry.enforced_by_others else None

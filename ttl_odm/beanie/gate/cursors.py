@@ -1,17 +1,19 @@
-"""Documents that are judged here, by what the driver knows of the server's clock.
+"""What a find sends, and how the documents in a cursor's buffer are judged.
 
-Two kinds of them. Those that wait in a cursor's buffer: the server has answered with live
-documents, but a slow reader gets to them later, so each is judged once more before it is handed
-out. And those of plain finds: there the predicate costs more than the find (a quarter to a half
-more), so the server only leaves out what has surely expired by the default (`Lifetime.coarse`),
-and the rest is judged by the core's own rule. Where the server has to decide (a limit, a skip, a
-projection without the fields, documents of another class) it does: the predicate is then sent.
+Two kinds of documents are judged in Python, by the driver's estimate of the server's clock:
 
-Judged by an upper bound of the clock: in doubt, a document is gone, a round trip early at most.
-`Lifetime.strip` takes out again what was fetched to judge by. Results of a pipeline that makes
-other documents of them are not judged.
+- Documents in a cursor's buffer. The server sent live documents, but a slow reader reaches them
+  later, so each is judged again before it is returned.
+- The results of plain finds. There the predicate makes the find a quarter to a half slower, so the
+  server only omits documents that have certainly expired by the default (`Lifetime.coarse`), and
+  the core's rule judges the others. If the server has to decide (for a limit, a skip, a projection
+  without the deciding fields, documents of another class), the predicate is sent.
 
-This module must not know which driver it is.
+The judge is an upper bound of the clock: in doubt a document counts as expired, at most a round
+trip early. `Lifetime.strip` removes the fields that were fetched only to judge by. Results of a
+pipeline that creates other documents are not judged.
+
+This module must not know which driver is used.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -49,7 +51,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 class Judging(Protocol):
-    """How the documents of one cursor are judged: a `Lifetime`, where they have a policy."""
+    """How the documents of one cursor are judged; a `Lifetime` if they have a policy."""
 
     @property
     def handle(self) -> Handle:
@@ -57,24 +59,27 @@ class Judging(Protocol):
         ...
 
     def is_over(self, document: object) -> bool:
-        """Say whether a document has expired by now."""
+        """Return whether a document has expired by now."""
         ...
 
     def strip(self, document: Result) -> Result:
-        """Return the document without what is in it to judge by."""
+        """Return the document without the fields that were fetched only to judge it."""
         ...
 
     def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
-        """Return those that live, as shown; perhaps the server has judged them at this moment."""
+        """Return the live ones, stripped; `is_judged` if the server has just judged them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How the documents of one cursor are judged.
+    """How the documents of one cursor are judged, by a policy.
 
-    By `fields`, which say when one expires: none where that cannot be told. The `hidden` ones are
-    fetched, but not shown. What a projection `computes` may fail on a document that has expired.
+    Attributes:
+        handle: The collection.
+        fields: The deciding fields; none if documents can't be judged.
+        hidden: The fields that are fetched but not shown.
+        computes: Whether the projection has expressions, which may fail on expired documents.
     """
 
     handle: Handle
@@ -83,7 +88,7 @@ class Lifetime:
     computes: bool = False
 
     def is_over(self, document: object) -> bool:
-        """Say whether a document has expired by now."""
+        """Return whether a document has expired by now."""
         clock = self.handle.registry.clock
         if not self.fields or not clock.is_known or not isinstance(document, Mapping):
             return False
@@ -93,7 +98,7 @@ class Lifetime:
         return next(_inheriting_first((document,), policy, clock.at_most()), None) is None
 
     def decides(self, filter: Filter) -> bool:
-        """Say whether documents may be fetched first, and judged here."""
+        """Return whether documents may be fetched first and judged in Python."""
         may_fail = self.computes or has_expr(filter)
         return bool(self.fields) and self.handle.gives_plain_documents and not may_fail
 
@@ -105,7 +110,7 @@ class Lifetime:
         return document
 
     def listed(self, documents: Sequence[Document], *, is_judged: bool) -> list[Document]:
-        """Return those that live, as shown; perhaps the server has judged them at this moment."""
+        """Return the live ones, stripped; `is_judged` if the server has just judged them."""
         living, clock = documents, self.handle.registry.clock
         if not is_judged and self.fields and clock.is_known:
             policy = self.handle.policy_over(documents)
@@ -118,10 +123,10 @@ class Lifetime:
         return living if isinstance(living, list) else list(living)
 
     def coarse(self, filter: Filter, *, exact: bool, collated: bool) -> Filter | None:
-        """Return a filter that leaves out only what has surely expired, if that is enough.
+        """Return a filter that omits only certainly expired documents, if that suffices.
 
-        None where the server has to decide, or had better do so if it can be `exact`. `collated`
-        says whether the find has a collation.
+        None if the server has to decide, or if that is better and possible (`exact`). `collated`
+        tells whether the find has a collation.
         """
         scopes = self.handle.scopes_in(filter, collated=collated)
         policy = self.handle.policy_of(scopes)
@@ -135,20 +140,20 @@ class Lifetime:
             return filter
         field = policy.last_modified
         before = self.handle.registry.clock.reached() - timedelta(seconds=default)
-        # An array of dates is not a date, nor is one of scopes a scope.
-        over: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
+        # An array of dates isn't a date, and an array of scopes isn't a scope.
+        expired: Filter = {field: {"$lte": before}, f"{field}.0": {"$exists": False}}
         if policy.by is not None:
-            over = {**over, f"{policy.by}.0": {"$exists": False}}
+            expired = {**expired, f"{policy.by}.0": {"$exists": False}}
         if policy.override is not None:
-            over = {policy.override: None, **over}
-        return {**filter, "$nor": [*filter.get("$nor", ()), over]}
+            expired = {policy.override: None, **expired}
+        return {**filter, "$nor": [*filter.get("$nor", ()), expired]}
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A find's filter, as the user has it and with the predicate.
+    """A find's filter, as the user wrote it and with the predicate.
 
-    Where the default has to be read first, in the place of the latter one that matches nothing.
+    While the default has yet to be read (`is_open`), `exact` is a filter that matches nothing.
     """
 
     filter: Filter
@@ -157,7 +162,7 @@ class Sent:
 
     @classmethod
     def of(cls, handle: Handle, filter: object, *, expired: bool) -> Sent:
-        """For a find that will be sent later."""
+        """Return the filters of a find that will be sent later."""
         asked = handle.filter_for(filter, expired=True)
         if expired:
             return cls(asked, asked)
@@ -166,11 +171,11 @@ class Sent:
         return cls(asked, filters.live_filter(asked, handle.policy))
 
     def on(self, clone: AsyncCursor[Document]) -> Sent:
-        """Return what a clone sends, which has a copy of the filter; PyMongo's, of any kind."""
+        """Return the filters of a clone of PyMongo's cursor, which has a copy of the filter."""
         return replace(self, exact=clone._spec)
 
     def completed(self, handle: Handle, *, collated: bool) -> Sent:
-        """Return it with the predicate of this moment."""
+        """Return the filters with the predicate of this moment, if they are open."""
         if not self.is_open:
             return self
         exact = handle.filter_for(self.filter, expired=False, collated=collated)
@@ -191,12 +196,11 @@ async def coarsely(
     *,
     judges: bool = True,
 ) -> AsyncIterator[bool]:
-    """Let a find be sent with the coarse filter, if its results can be judged here.
+    """Send a find with the coarse filter, if its results can be judged in Python.
 
-    Gives whether they have to be. Without `judges` nobody does, so the server has to decide. The
-    cursor is PyMongo's, of either kind, before it has asked anything. MongoDB takes no ``$expr``
-    beside a positional projection: where the server has to decide all the same, it is asked for
-    the `keys` first.
+    Yields whether they have to be. Without `judges` the server has to decide. The cursor is
+    PyMongo's, synchronous or not, before it has sent its command. MongoDB accepts no ``$expr`` with
+    a positional projection; if the server has to decide then, the `keys` are found first.
     """
     spec, skip = cursor._spec, cursor._skip
     if sent is None or spec is not sent.exact or not isinstance(lifetime, Lifetime):
@@ -223,10 +227,10 @@ async def coarsely(
 
 
 def asked_by(cursor: AsyncCursor[Document], sent: Sent | None) -> Document:
-    """Return what a find asks for, as arguments of a collection's ``distinct``.
+    """Return a find's options as arguments of a collection's ``distinct``.
 
-    The driver's own would not say whether expired documents are asked for, and Motor's would send
-    the predicate, in which ``distinct`` doesn't know $$NOW. The cursor is PyMongo's, of any kind.
+    The driver's own method would lose ``include_expired``, and Motor's would send the predicate
+    with $$NOW, which ``distinct`` doesn't support. The cursor is PyMongo's, synchronous or not.
     """
     options = {"maxTimeMS": cursor._max_time_ms, "collation": cursor._collation}
     asked = {name: value for name, value in options.items() if value is not None}
@@ -238,7 +242,7 @@ def asked_by(cursor: AsyncCursor[Document], sent: Sent | None) -> Document:
 
 
 def ask_alike(clone: AsyncCursor[Document], cursor: AsyncCursor[Document]) -> None:
-    """Have a clone of a cursor ask the server by the same command."""
+    """Make a clone of a cursor send the same command."""
     own = vars(cursor).get("_query_class")
     if own is not None:
         clone._query_class = own
@@ -249,9 +253,10 @@ _AnyCursor: Any = object
 
 
 class JudgingCursor(_AnyCursor):  # type: ignore[misc]
-    """What both drivers' cursors get: documents that have expired are left out.
+    """The common part of both drivers' cursors, which omits expired documents.
 
-    Stands before the driver's own class. `_read` runs its methods that may ask the server.
+    It comes before the driver's class in the MRO. `_read` runs the driver's methods that may send a
+    command.
     """
 
     _lifetime: Judging | None = None
@@ -291,7 +296,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
 
 
 def _is_simple(policy: Policy) -> TypeGuard[TTL]:
-    """Say whether most documents can be judged by one comparison."""
+    """Return whether one comparison can judge most documents."""
     return (
         isinstance(policy, TTL)
         and (policy.by is None or "." not in policy.by)
@@ -304,7 +309,7 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
 
 
 def _defaults_of(policy: Policy, scopes: Sequence[Any] | None) -> set[int | None]:
-    """Return the defaults of documents that are of one of these scopes, if one comparison tells."""
+    """Return the defaults of documents in these scopes; none if a comparison can't judge them."""
     if not _is_simple(policy):
         return set()
     if policy.by is None:
@@ -313,7 +318,7 @@ def _defaults_of(policy: Policy, scopes: Sequence[Any] | None) -> set[int | None
 
 
 def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -> Iterator[Row]:
-    """Give the documents that live; quick for those that inherit the default."""
+    """Yield the live documents; it is fast for those that inherit the default."""
     if not _is_simple(policy):
         for document in documents:
             end = end_of(document, policy)
@@ -321,7 +326,7 @@ def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -
                 yield document
         return
     last_modified, override, by = policy.last_modified, policy.override, policy.by or ""
-    # A document whose date is not after these has expired.
+    # A document whose date is not after the oldest has expired.
     others = _oldest(policy.default, now)
     own = {kind: _oldest(default, now) for kind, default in policy.defaults.items()}
     for document in documents:
@@ -348,7 +353,7 @@ def _oldest(default: int | None, now: datetime) -> tuple[datetime, datetime] | N
 def for_find(
     handle: Handle, projection: Projection | None, *, expired: bool = False
 ) -> tuple[Lifetime, Projection | None]:
-    """Return how the results of a find are judged, and the projection to send for the user's."""
+    """Return how the results of a find are judged, and the projection to send."""
     policy = handle.outline
     if policy is None:
         return Lifetime(handle, (), ()), projection
@@ -357,12 +362,12 @@ def for_find(
     if not projection:
         return Lifetime(handle, fields, ours), projection
     asked = projection if isinstance(projection, Mapping) else dict.fromkeys(projection, 1)
-    # Runs for each find. Beanie's projections are ints, and an abstract class takes long to ask.
+    # Runs for each find. Beanie's projections are ints, and isinstance() of an ABC is slow.
     others = (value for value in asked.values() if type(value) is not int)
     computes = any(isinstance(value, Mapping) for value in others)
-    if fields and all(asked.get(field) == 1 for field in fields):  # as Beanie's, of the whole class
+    if fields and all(asked.get(field) == 1 for field in fields):  # as in Beanie's own
         return Lifetime(handle, fields, (), computes), projection
-    named = {str(name): value for name, value in asked.items()}  # not fields of Beanie's
+    named = {str(name): value for name, value in asked.items()}  # names may be fields of Beanie's
     if is_inclusive(named):
         missing = tuple(field for field in fields if not mentions(named, field))
         if not all(field in missing or named.get(field) in (1, True) for field in fields):
@@ -382,7 +387,7 @@ def for_pipeline(handle: Handle, pipeline: object, *, expired: bool = False) -> 
     policy = handle.outline
     if policy is None or not isinstance(pipeline, Sequence):
         return Lifetime(handle, (), ())
-    if expired:  # then nothing is added to the pipeline
+    if expired:  # the pipeline is sent unchanged
         is_whole = isinstance(policy, TTL) and all(keeps(stage, (EXPIRY,)) for stage in pipeline)
         return Lifetime(handle, (), (EXPIRY,) if is_whole else ())
     if never_expires(policy):

@@ -1,14 +1,14 @@
-"""The gate: what each method of a collection does where documents may expire.
+"""What each method of a collection does where documents may expire.
 
-One set of rules for both drivers. A `Gate` has the methods of a collection under their own names,
-as coroutines that call the *plain* (ungated) collection of either driver. What returns a cursor, as
-`find` and `aggregate` do, is in `pymongo` and `motor`, and what these send in `cursors`. On a
-collection without a policy it passes everything on, but for pipelines that look into one that has.
+Both drivers share it. A `Gate` has the methods of a collection under their own names, as coroutines
+that call the *plain* (ungated) collection of either driver. Methods that return a cursor, as `find`
+and `aggregate`, are in `pymongo` and `motor`; `cursors` has what they send. On a collection without
+a policy the gate changes nothing, except pipelines that reach a collection with one.
 
-`GATED` and `PASSED` list every public name of PyMongo's AsyncCollection; a test compares them with
-the drivers, so that a method of a new release cannot slip by.
+`GATED` and `PASSED` list every public name of PyMongo's AsyncCollection. A test compares them with
+the drivers, so that a new release's method can't bypass the gate.
 
-This module must not know Beanie's documents, nor which driver it is.
+This module must not know Beanie's documents, nor which driver is used.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -69,13 +69,13 @@ GATED: Final = frozenset(
         "with_options",
     }
 )
-"""Names that see or change documents, have MongoDB delete some, or give another handle."""
+"""Methods that see or change documents, make MongoDB delete some, or return another handle."""
 _READS: Final = {"aggregate", "aggregate_raw_batches", "find", "find_one", "find_raw_batches"}
 HANDED_OVER: Final = {
     name: tuple(inspect.signature(getattr(AsyncCollection, name)).parameters)[1:]
     for name in GATED - _READS - {"with_options"}
 }
-"""Those of them whose calls are handed to the gate as they are, and their arguments' names."""
+"""The gated methods whose calls go to the gate unchanged, and the names of their arguments."""
 PASSED: Final = frozenset(
     {
         "codec_options",
@@ -100,9 +100,9 @@ PASSED: Final = frozenset(
         "write_concern",
     }
 )
-"""Names that are about the collection as a whole, and ``watch``, which reports what happens."""
+"""Names that concern the whole collection, and ``watch``, which reports all changes."""
 _ABOUT_INDEXES: Final = {"create_index", "create_indexes", "index_information"}
-"""What Beanie calls before all classes have their collections."""
+"""The methods that Beanie calls before all classes have their collections."""
 
 
 class Gate(Handle):
@@ -123,16 +123,16 @@ class Gate(Handle):
         asked = self.filter_for(filter, expired=True)
         is_by_id = "_id" in filters.equalities(asked)
         if is_by_id and lifetime.decides(asked) and not args and not options.get("return_key"):
-            # Usually the only one. Not by a regular expression, under a collation, of a time series
-            # or of several shards: where it has expired, another may live.
+            # Usually the key's only document, but with a regular expression, a collation, a time
+            # series or several shards there may be more: if it has expired, another may be live.
             document = await self.plain.find_one(asked, projection, **options)
             if document is None or not lifetime.is_over(document):
                 return lifetime.strip(document)
-        # Positional arguments may have one.
+        # Positional arguments may contain a collation.
         collated = bool(args) or is_collated(options)
         live = self.filter_for(filter, expired=expired, collated=collated)
         if filters.is_positional(projection) and live != asked:
-            # MongoDB takes no $expr beside it: the document is found first, then shown by its key.
+            # MongoDB accepts no $expr with it: find the document first, then read it by its key.
             key = await self.plain.find_one(live, {"_id": 1}, *args, **options)
             if key is None:
                 return None
@@ -151,12 +151,12 @@ class Gate(Handle):
         if stages is None:
             live = self.filter_for(filter, expired=expired, collated=is_collated(options))
             return await self.plain.count_documents(live, **options)
-        # Both drivers send this in the place of their own pipeline: one that returns a cursor would
-        # cost as much in Python as all else.
+        # Both drivers send this in place of their own pipeline. An aggregate() that returns a
+        # cursor would double the cost in Python.
         return await self.plain.count_documents(filter, pipeline=stages, **options)
 
     async def estimated_document_count(self, **options: Any) -> int:
-        """Count live documents, one by one: what the server has at hand counts expired ones."""
+        """Count live documents one by one, because the server's estimate includes expired ones."""
         if takes_expired(options) or not filters.live_filter({}, self.policy):
             return await self.plain.estimated_document_count(**options)
         return await self.count_documents({}, **options)
@@ -172,18 +172,18 @@ class Gate(Handle):
         return await self.plain.distinct(key, live, **options)
 
     async def index_information(self, **options: Any) -> Document:
-        """Return the indexes but ours, which Beanie would drop for not being in its settings."""
+        """Return the indexes without ours, which Beanie would drop, as its settings lack them."""
         indexes = await self.plain.index_information(**options)
         return {name: index for name, index in indexes.items() if not is_ours(name)}
 
     async def create_index(self, keys: Any, **options: Any) -> str:
-        """Create an index, unless MongoDB would delete by it what lives."""
+        """Create an index, unless MongoDB would delete live documents by it."""
         about = {name: options.pop(name, None) for name in ("session", "comment")}
         self._check_index(IndexModel(keys, **options))
         return await self.plain.create_index(keys, **about, **options)
 
     async def create_indexes(self, indexes: Sequence[IndexModel], **options: Any) -> list[str]:
-        """Create indexes, unless MongoDB would delete by one of them what lives."""
+        """Create indexes, unless MongoDB would delete live documents by one of them."""
         for index in indexes:
             self._check_index(index)
         return await self.plain.create_indexes(indexes, **options)
@@ -200,8 +200,7 @@ class Gate(Handle):
         live = self.filter_to_write(filter, collated=is_collated(options))
         result = await self.plain.delete_one(live, **options)
         if result.acknowledged:
-            found = result.deleted_count > 0
-            await note_match(self.plain.full_name, filter, matched=found)
+            await note_match(self.plain.full_name, filter, matched=result.deleted_count > 0)
         return result
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
@@ -216,13 +215,13 @@ class Gate(Handle):
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 
     async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
-        """Insert a document, in the place of an expired one that holds a key of it."""
+        """Insert a document, replacing an expired one that has one of its keys."""
         return await writes.insert_one(self, document, options)
 
     async def insert_many(
         self, documents: Any, *, ordered: bool = True, **options: Any
     ) -> InsertManyResult:
-        """Insert documents, in the place of expired ones that hold keys of them."""
+        """Insert documents, replacing expired ones that have one of their keys."""
         if self.binding is None or isinstance(documents, Mapping) or not documents:
             takes_keep(options)
             return await self.plain.insert_many(documents, ordered=ordered, **options)
@@ -262,7 +261,7 @@ class Gate(Handle):
     async def bulk_write(
         self, requests: Any, *, ordered: bool = True, **options: Any
     ) -> BulkWriteResult:
-        """Write many things, each as its own method does."""
+        """Send many writes, each of which does what its own method would do."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
     async def run(self, name: str, arguments: Document) -> Any:
@@ -276,7 +275,7 @@ class Gate(Handle):
         return await getattr(methods, name)(**arguments)
 
     def _shows(self, options: Document) -> Lifetime:
-        """Make the projection of a find_one_and_... the one to send; return how it is judged."""
+        """Set the projection of a find_one_and_... method; return how its result is judged."""
         projection = options.get("projection")
         if filters.is_positional(projection) and filters.live_filter({}, self.policy):
             raise TTLError(

@@ -1,8 +1,8 @@
-"""The gated database, collections and cursors of Motor, which Beanie 1.30 speaks to.
+"""The gated database, collections and cursors of Motor, which Beanie 1.30 uses.
 
-Imported only when Motor's objects are given. Motor's classes call methods of PyMongo's synchronous
-ones in threads, without going through their own methods; so each gated method is replaced by name.
-As Motor's do, these start working when they are called, not when they are awaited.
+This module is imported only for Motor's objects. Motor's classes call methods of PyMongo's
+synchronous classes in threads, bypassing their own methods, so each gated method is replaced by
+name. As in Motor, methods start their work when they are called, not when they are awaited.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -63,7 +63,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
     """A database whose collections show live documents only."""
 
     def __init__(self, database: Any, backend: Backend, *, guard: bool = False) -> None:
-        """Take over a database with all its options."""
+        """Gate a database, with all its options."""
         super().__init__(database.client, database.name, _delegate=database.delegate)
         self.ttl_backend: Backend = backend
         self.ttl_guard = guard
@@ -74,7 +74,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         return TTLMotorCollection(self, name)
 
     def wrap(self, obj: Any) -> object:
-        """Gate what a method of PyMongo's returns."""
+        """Gate the result of a method of PyMongo's."""
         if obj.__class__ is Collection:
             return TTLMotorCollection(self, obj.name, _delegate=obj)
         if obj.__class__ is Database:
@@ -83,7 +83,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
         return super().wrap(obj)
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a pipeline that starts from no collection."""
+        """Run a pipeline that doesn't start from a collection."""
         expired = takes_expired(kwargs)
         if not expired:
             self._handle.check_complete("aggregate() of a database, with Motor,", pipeline)
@@ -137,7 +137,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         return TTLMotorCollection(self.database, full_name, _delegate=self.delegate[name])
 
     def wrap(self, obj: Any) -> object:
-        """Gate what a method of PyMongo's returns."""
+        """Gate the result of a method of PyMongo's."""
         if obj.__class__ is Collection:
             return TTLMotorCollection(self.database, obj.name, _delegate=obj)
         return super().wrap(obj)
@@ -154,14 +154,14 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         rule = None if expired else rule_of(self._gate)
         if rule is not None:
             asked = self._gate.filter_for(filter, expired=True)
-            made = super().find(asked, projection, *args, **kwargs)
-            cursor = TTLMotorCursor(made.delegate, self)
-            cursor._lifetime = rule.finds(self._gate, made.delegate)
+            plain = super().find(asked, projection, *args, **kwargs)
+            cursor = TTLMotorCursor(plain.delegate, self)
+            cursor._lifetime = rule.finds(self._gate, plain.delegate)
             return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
-        found = super().find(sent.exact, projection, *args, **kwargs)
-        cursor = TTLMotorCursor(found.delegate, self)
+        plain = super().find(sent.exact, projection, *args, **kwargs)
+        cursor = TTLMotorCursor(plain.delegate, self)
         cursor._lifetime, cursor._sent = lifetime, sent
         return cursor
 
@@ -180,7 +180,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         expired = takes_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         is_open = not expired and bool(self._gate.unread_defaults(pipeline))
-        # That is rewritten when it is sent; until then it gives nothing.
+        # If it is open, the pipeline is replaced when it is sent; until then it returns nothing.
         gated = (
             [{"$match": filters.NOTHING}]
             if is_open
@@ -215,7 +215,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
-    """Make the method that hands a call to the gate."""
+    """Return the method that calls the gate."""
 
     @wraps(getattr(AsyncIOMotorCollection, name))
     def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
@@ -230,7 +230,7 @@ for _name, _parameters in HANDED_OVER.items():
 
 
 class _Cursor(JudgingCursor):
-    """What both of our cursors do: whatever may ask the server knows the clock."""
+    """The common part of our cursors, which reads the clock before each batch."""
 
     def _get_more(self) -> Any:
         self._batches += 1
@@ -260,11 +260,11 @@ class _Cursor(JudgingCursor):
         return await method(*args)
 
     def _is_unfinished(self) -> bool:
-        """Whether what is sent has to be made first: by a default, or by keys."""
+        """Return whether the command is incomplete without a default or keys to be read first."""
         return False
 
     async def _completed(self, lifetime: Judging, method: Method) -> Any:
-        """Make it, and ask for documents that nobody judges here."""
+        """Complete the command, and send it with the predicate, as each() doesn't judge."""
         return await self._begin(lifetime, method)
 
 
@@ -288,18 +288,18 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
             return await method()
 
     async def _keys(self) -> list[Any]:
-        """Return the keys of the documents that it finds."""
+        """Return the keys of the documents that the find matches."""
         clone = self.clone()
         clone._lifetime, clone.delegate._projection = None, {"_id": 1}
         return [document["_id"] async for document in clone]
 
     def rewind(self) -> Any:
-        """Begin again."""
+        """Restart the find."""
         self._batches = 0
         return super().rewind()
 
     def clone(self) -> TTLMotorCursor:
-        """Return the same cursor, not yet begun."""
+        """Return a copy of the cursor that hasn't started."""
         return self._like(super().clone())
 
     def __copy__(self) -> TTLMotorCursor:
@@ -309,7 +309,7 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         return self._like(super().__deepcopy__(memo))
 
     def distinct(self, key: str) -> Any:
-        """Return the values of a field in what it finds."""
+        """Return the values of a field in the documents that the find matches."""
         return self.collection.distinct(key, **asked_by(self.delegate, self._sent))
 
     def explain(self) -> asyncio.Future[Document]:

@@ -1,8 +1,8 @@
 """The gated database, collections and cursors of PyMongo's asynchronous driver.
 
-Subclasses of the driver's own, so that Beanie and everybody else take them for what they replace.
-What `ttl_odm.beanie.gate.gate` lists as handed over is handed to the gate; handles that are derived
-from a gated one are gated.
+They are subclasses of the driver's, so that Beanie and other code accept them. The methods that
+`ttl_odm.beanie.gate.gate` lists as `HANDED_OVER` call the gate. Databases and collections derived
+from gated ones are gated too.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -48,7 +48,7 @@ class TTLDatabase(AsyncDatabase[Any]):
     def __init__(
         self, database: AsyncDatabase[Document], backend: Backend, *, guard: bool = False
     ) -> None:
-        """Take over a database with all its options."""
+        """Gate a database, with all its options."""
         super().__init__(
             database.client,
             database.name,
@@ -81,7 +81,7 @@ class TTLDatabase(AsyncDatabase[Any]):
         return TTLDatabase(other, self.ttl_backend, guard=self.ttl_guard)
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a pipeline that starts from no collection."""
+        """Run a pipeline that doesn't start from a collection."""
         await self._handle.read_defaults(pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
@@ -166,7 +166,7 @@ class TTLCollection(AsyncCollection[Any]):
         return cursor
 
     async def _aggregate(self, *args: Any, **kwargs: Any) -> Any:
-        # One of the arguments is the class of the cursor to make.
+        # One of the arguments is the class of the cursor.
         ours = [TTLCommandCursor if value is AsyncCommandCursor else value for value in args]
         aggregate: Any = super()._aggregate
         return await aggregate(*ours, **kwargs)
@@ -185,15 +185,15 @@ class TTLCollection(AsyncCollection[Any]):
             return await gate.find_one(filter, *args, **kwargs)
         takes_expired(kwargs)
         await gate.ready()
-        # The driver's own cursor: what the server has just judged need not be judged again.
+        # The driver's own cursor suffices: the server has just judged the document.
         cursor: Any = AsyncCursor(self, gate.filter_for(filter, expired=True), *args, **kwargs)
         lifetime = rule.finds(gate, cursor)
-        found: Document | None = await anext(cursor.limit(-1), None)
-        return lifetime.strip(found)
+        document: Document | None = await anext(cursor.limit(-1), None)
+        return lifetime.strip(document)
 
 
 def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
-    """Make the method that hands a call to the gate."""
+    """Return the method that calls the gate."""
 
     @wraps(getattr(AsyncCollection, name))
     async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
@@ -208,7 +208,7 @@ for _name, _parameters in HANDED_OVER.items():
 
 
 class _Cursor(JudgingCursor):
-    """What both of our cursors do: each batch is asked for with a clock that is known."""
+    """The common part of our cursors, which reads the clock before each batch."""
 
     async def _refresh(self) -> int:
         if self._lifetime is not None:
@@ -241,18 +241,18 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
             return await super()._begin(lifetime)
 
     async def _keys(self) -> list[Any]:
-        """Return the keys of the documents that it finds."""
+        """Return the keys of the documents that the find matches."""
         clone = self.clone()
         clone._lifetime, clone._projection = None, {"_id": 1}
         return [document["_id"] async for document in clone]
 
     async def distinct(self, key: str) -> list[Any]:
-        """Return the values of a field in what it finds."""
+        """Return the values of a field in the documents that the find matches."""
         values: list[Any] = await self.collection.distinct(key, **asked_by(self, self._sent))
         return values
 
     async def rewind(self) -> TTLCursor:
-        """Begin again."""
+        """Restart the find."""
         self._batches = 0
         await super().rewind()
         return self

@@ -1,8 +1,8 @@
-"""Views over collections whose documents expire: the predicate stands in the view itself.
+"""Views of collections whose documents expire: the predicate is in their definition.
 
-A reader of a view cannot add it, as a view shows whatever its pipeline makes of the documents. So
-it is put into the definition on the server: when Beanie creates the view, and again when a view is
-read that was defined without it, or before the policy changed.
+A reader of a view can't add the predicate, because the view's pipeline may have changed the
+documents. So the definition on the server gets it: when Beanie creates the view, and when a view is
+read whose definition lacks it or has that of an earlier policy.
 
 This module must not know how views are read.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Known:
-    """The views that one client has seen to, by database and name, and their pipelines there."""
+    """The views that one client has checked, by database and name, and their pipelines there."""
 
     models: dict[tuple[str, str], type[View] | None] = field(default_factory=dict)
     defined: dict[tuple[str, str], Pipeline] = field(default_factory=dict)
@@ -42,12 +42,12 @@ _known: WeakKeyDictionary[Registry, _Known] = WeakKeyDictionary()
 
 
 def as_pipeline(source: str, pipeline: Sequence[Filter]) -> Pipeline:
-    """Return a pipeline that reaches the collections that a view reads."""
+    """Return a pipeline that reaches the same collections as a view."""
     return [{"$unionWith": source}, *map(dict, pipeline)]
 
 
 def read_by(command: object) -> Pipeline:
-    """Return such a pipeline for the view that a database command makes; empty if it makes none."""
+    """Return such a pipeline for the view that a database command creates, empty for no view."""
     if not isinstance(command, Mapping) or "viewOn" not in command:
         return []
     return as_pipeline(command["viewOn"], command.get("pipeline", ()))
@@ -57,12 +57,12 @@ async def ensure(
     collection: Collection,
     registry: Registry,
     policies: Policies,
-    know: Callable[[Pipeline], Awaitable[None]],
+    read_defaults: Callable[[Pipeline], Awaitable[None]],
     backend: Backend,
 ) -> None:
-    """Define a view as it should be, if a collection is one of Beanie's.
+    """Correct the definition of a view, if the collection is a view of Beanie's.
 
-    `know` reads the defaults that aren't in code, of what a pipeline reaches.
+    `read_defaults` reads the defaults that aren't in code, for all collections of a pipeline.
     """
     known = _known.setdefault(registry, _Known())
     key = collection.database.name, collection.name
@@ -72,8 +72,8 @@ async def ensure(
     if model is None:
         return
     settings = model.get_settings()
-    source = str(settings.source)  # Beanie has made a class the name of its collection
-    await know(as_pipeline(source, settings.pipeline))
+    source = str(settings.source)  # Beanie has replaced a class by its collection's name
+    await read_defaults(as_pipeline(source, settings.pipeline))
     pipeline = live_pipeline(settings.pipeline, policies.own_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return
@@ -92,8 +92,8 @@ def _model_of(database: str, name: str) -> type[View] | None:
         settings = getattr(model, "_settings", None)
         if getattr(settings, "name", None) != name:
             continue
-        its = getattr(settings, "pymongo_db", None)
-        its = getattr(settings, "motor_db", None) if its is None else its
-        if its is not None and its.name == database:
+        db = getattr(settings, "pymongo_db", None)
+        db = getattr(settings, "motor_db", None) if db is None else db
+        if db is not None and db.name == database:
             return model
     return None

@@ -1,15 +1,15 @@
-"""Inserts, updates, replacements and upserts through the handle.
+"""Inserts, updates, replacements and upserts, and whether they found their document.
 
-An upsert is two commands where one would do without TTL: update what lives; if nothing does,
-insert. (An upsert's filter may not hold the predicate, and a plain upsert would bring an expired
-document back to life.) The second cannot update anything, so that there is no moment between the
-two at which a document could expire unseen; a key that is in its way makes it start again.
+Without TTL an upsert is one command; here it is two: update the live document; if there is none,
+insert. (An upsert's filter can't contain the predicate, and a plain upsert would revive an expired
+document.) The second command can't update, so no document can expire unseen between the two. If an
+existing key blocks it, the upsert starts again.
 
-Beanie's instance methods make of "nothing matched" whatever they make of it (`instance.set()` ends
-in an AttributeError). So the mixin leaves a `WriteWatch` in the context, and the gate notes in it
-what became of the document.
+Beanie's instance methods react in different ways to a write that matches nothing (`instance.set()`
+ends with an AttributeError). So the mixin puts a `WriteWatch` into the context, in which the gate
+notes the outcome.
 
-This module must not know which driver it is, nor how the policy is found.
+This module must not know which driver is used, nor how the policy is found.
 """
 
 # ruff: noqa: A002 - `filter` is the drivers' own name for it
@@ -47,20 +47,26 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.rewrite.stamps import Update
 
     UnlessExpired: TypeAlias = Callable[[], Awaitable[ExpiredError | None]]
-    """What an upsert of a document that was stored before asks as nothing matches."""
+    """The check of an upsert that matches nothing, for a document that was stored before."""
 
 _REPEATABLE: Final = frozenset(
     {"$addToSet", "$currentDate", "$max", "$min", "$pull", "$set", "$setOnInsert", "$unset"}
 )
 _AS_UPDATE: Final = {"replace_one": "update_one", "find_one_and_replace": "find_one_and_update"}
-"""The updates by which replacements are stamped."""
+"""The update methods that send stamped replacements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update or a replacement, ready to be sent: for what is there, and for an upsert's insert.
+    """An update or a replacement, ready to be sent.
 
-    It is repeatable if applying it twice does what applying it once does.
+    Attributes:
+        method: The driver's method.
+        live: The update of an existing document.
+        new: The update of an upsert that inserts.
+        known: The fields of the resulting document that are known.
+        is_repeatable: Whether applying it twice has the same effect as applying it once.
+        is_stamped: Whether it sets the last modification.
     """
 
     method: str
@@ -72,18 +78,18 @@ class Change:
 
 
 async def insert_one(handle: Handle, document: Any, options: Document) -> InsertOneResult:
-    """Insert a document, in the place of an expired one that holds a key of it."""
+    """Insert a document, replacing an expired one that has one of its keys."""
     keep = takes_keep(options)
     binding = handle.binding
     if binding is None or not isinstance(document, Mapping):
         return await handle.plain.insert_one(document, **options)
     made = await stamped(handle, document, keep=keep)
     plain = handle.acknowledged
-    keys = KeyHolders(plain, binding, options.get("session"), [made], complete=True)
-    await keys.make_way_beforehand()
-    result = await until_free(lambda: plain.insert_one(made, **options), keys.make_way)
-    watch, keys_of_it = _watch.get(), (None, made.get("_id"))
-    if watch is not None and watch.collection == plain.full_name and watch.key in keys_of_it:
+    holders = KeyHolders(plain, binding, options.get("session"), [made], complete=True)
+    await holders.make_way_beforehand()
+    result = await until_free(lambda: plain.insert_one(made, **options), holders.make_way)
+    watch, keys = _watch.get(), (None, made.get("_id"))
+    if watch is not None and watch.collection == plain.full_name and watch.key in keys:
         watch.inserted = made
     return result
 
@@ -91,7 +97,7 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Insert
 async def update(
     handle: Handle, method: str, filter: Filter, update: Update, options: Document
 ) -> Any:
-    """Update or replace what lives, by the driver's method of that name."""
+    """Update or replace live documents, by the driver's method of that name."""
     keep = takes_keep(options)
     if handle.binding is None:
         return await getattr(handle.plain, method)(filter, update, **options)
@@ -121,7 +127,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
     async def attempt() -> Any:
-        # A conflict may tell of another default.
+        # Made in each attempt: a conflict may have read another default.
         live = handle.filter_to_write(filter, collated=is_collated(options))
         try:
             result = await sent(method(live, change.live, **options))
@@ -138,8 +144,8 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
         return result
 
     await make_way_beforehand(keys, unless_expired)
-    # An upsert can lose twice: to whoever deletes the expired holder, and to whoever inserts before
-    # it does. Then there is a document that it can update.
+    # An upsert can lose to another client twice: to one that deletes the expired holder, and to one
+    # that inserts first. After that there is a document that it can update.
     make_way = partial(make_way_for, keys, unless_expired)
     result = await until_free(attempt, make_way, patience=4 if upsert else 2)
     await note_match(handle.plain.full_name, filter, matched=upsert or _matched(result))
@@ -147,16 +153,16 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
 
 
 async def refuse_expired(unless_expired: UnlessExpired | None) -> None:
-    """Raise what says that a document has expired that would be inserted again, if it has."""
+    """Raise an `ExpiredError` if the document that would be inserted again has expired."""
     error = None if unless_expired is None else await unless_expired()
     if error is not None:
         raise error
 
 
 async def make_way_beforehand(keys: KeyHolders, unless_expired: UnlessExpired | None) -> None:
-    """Delete expired holders of keys in a transaction, unless the document itself is one of them.
+    """In a transaction, delete expired holders of keys, unless the document itself is one.
 
-    Elsewhere that is asked once it is known that nothing matches.
+    Outside of one, that is checked when nothing matches.
     """
     if keys.in_transaction:
         await refuse_expired(unless_expired)
@@ -166,16 +172,16 @@ async def make_way_beforehand(keys: KeyHolders, unless_expired: UnlessExpired | 
 async def make_way_for(
     keys: KeyHolders, unless_expired: UnlessExpired | None, conflict: Filter
 ) -> int | None:
-    """Delete the holders of a key, unless the document itself is one, which has just expired."""
+    """Delete the expired holders of a key, unless the document itself is one."""
     await refuse_expired(unless_expired)
     return await keys.make_way(conflict)
 
 
 async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options: Document) -> bool:
-    """Say whether none of the documents that match has been written since an instant.
+    """Return whether no matching document has been written since an instant.
 
-    MongoDB doesn't say how many documents an update of many has changed before it met a conflict,
-    and what is not repeatable must not be applied twice to one of them.
+    MongoDB doesn't report how many documents an update of many changed before a conflict, and an
+    update that isn't repeatable must not be applied to a document twice.
     """
     policy = handle.policy
     if not isinstance(policy, TTL):
@@ -196,21 +202,23 @@ async def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> 
         if not stamping.stamps:
             cleaned = stamping.insert(update, None, keep=keep)
             return Change(method, cleaned, cleaned, known)
-        there = stamping.replacement(update, keep=keep, now=now)
-        inserted = stamping.replacement(update, keep=keep, inserts=True, now=now)
-        return Change(_AS_UPDATE[method], there, inserted, known)
+        return Change(
+            _AS_UPDATE[method],
+            live=stamping.replacement(update, keep=keep, now=now),
+            new=stamping.replacement(update, keep=keep, inserts=True, now=now),
+            known=known,
+        )
     live = new = update
     if stamping is not None:
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
-    # Whether applying it twice surely does what applying it once does.
     is_repeatable = method != "update_many" or (is_mapping and update.keys() <= _REPEATABLE)
     is_stamped = stamping is not None and stamping.stamps and not keep
     return Change(method, live, new, known_of(update), is_repeatable, is_stamped)
 
 
 def known_of(update: object) -> Document:
-    """Return the fields of which an update says what they will be."""
+    """Return the fields whose new values are known from an update."""
     known: Document = {}
     for operator in ("$setOnInsert", "$set", "$unset"):
         fields = update.get(operator) if isinstance(update, Mapping) else None
@@ -220,7 +228,7 @@ def known_of(update: object) -> Document:
 
 
 async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
-    """Return what is inserted; gives the user's document an ``_id``, as the drivers do."""
+    """Return the document to insert; give the user's document an ``_id``, as the drivers do."""
     if not isinstance(document, RawBSONDocument) and "_id" not in document:
         document["_id"] = ObjectId()  # type: ignore[index]
     stamping = handle.stamping
@@ -231,17 +239,22 @@ async def stamped(handle: Handle, document: Filter, *, keep: bool) -> Document:
 
 
 def _matched(result: object) -> bool:
-    """Say whether an update met a document: a result of update_one, or a document."""
+    """Return whether an update matched, by its result: an UpdateResult, or a document."""
     return result is not None and bool(getattr(result, "matched_count", 1))
 
 
 @dataclass(slots=True)
 class WriteWatch:
-    """One write of one document, and what became of it.
+    """One write of one document, and its outcome.
 
-    Its key is None as long as it has none; `matched` is None as long as nobody has looked. Where
-    the write finds nothing, `unmatched` is asked, and may raise an error. An upsert asks before it
-    inserts whether the document has expired; where it must not insert, it is none.
+    Attributes:
+        collection: The full name of the collection.
+        key: The document's key, None while it has none.
+        unmatched: Called if the write matches nothing; may raise an error.
+        unless_expired: Called by an upsert before it inserts.
+        inserts: Whether an upsert may insert; otherwise it is sent as an update.
+        matched: Whether the write matched; None as long as this is unknown.
+        inserted: The inserted document.
     """
 
     collection: str
@@ -265,10 +278,10 @@ def watching(
     *,
     inserts: bool = True,
 ) -> Iterator[WriteWatch]:
-    """Watch the write inside; as a part of another that must not insert, it must not either."""
+    """Watch the write inside; if it is part of another that must not insert, it must not either."""
     outer = _watch.get()
     if outer is not None and (outer.collection, outer.key) == (collection, key):
-        if unmatched is None and not outer.inserts:  # whoever watches already has more to ask
+        if unmatched is None and not outer.inserts:  # the outer watch does all the checks
             yield outer
             return
         inserts = inserts and outer.inserts
@@ -281,7 +294,7 @@ def watching(
 
 
 async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
-    """Note whether a write by this filter met its document."""
+    """Note whether a write by this filter matched its document."""
     watch = _watch_of(collection, filter)
     if watch is not None:
         watch.matched = matched
@@ -290,13 +303,13 @@ async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
 
 
 def may_insert(collection: str, filter: Filter) -> bool:
-    """Say whether an upsert by this filter may be one."""
+    """Return whether an upsert by this filter may insert."""
     watch = _watch_of(collection, filter)
     return watch is None or watch.inserts
 
 
 def unless_expired_of(collection: str, filter: Filter) -> UnlessExpired | None:
-    """Return what an upsert by this filter asks before it inserts; None if it inserts anyway."""
+    """Return the check of an upsert by this filter before it inserts; None for no check."""
     watch = _watch_of(collection, filter)
     return None if watch is None else watch.unless_expired
 

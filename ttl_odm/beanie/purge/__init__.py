@@ -1,6 +1,5 @@
 """Removing documents inside a transaction.
 
-- `errors`: which errors of MongoDB pass by themselves, and how each reads in one line.
-- `removal`: what becomes of expired documents: archived if their class says so, told to its hooks,
-  deleted.
+- `errors`: `ExpiredError` as Beanie's users know it, and which errors of MongoDB are transient.
+- `removal`: how expired documents are archived, reported to hooks, and deleted.
 """

@@ -1,13 +1,14 @@
-"""What becomes of expired documents: archived if their class says so, told to its hooks, deleted.
+"""How expired documents are archived, reported to hooks, and deleted.
 
-A class that archives, or has ``__ttl_on_purged__``, leaves its documents to the sweeper
-(``__ttl_purge__ = "sweeper"``): MongoDB's own monitor would delete them and tell nobody. That is
-read from the class when documents are purged, since an archive may be declared after it.
+A class with an archive or ``__ttl_on_purged__`` leaves its documents to the sweeper
+(``__ttl_purge__ = "sweeper"``), since MongoDB's own monitor would delete them without a report.
+Both are read from the class when documents are purged, because an archive may be declared later
+than the class.
 
-Where anybody is to know of it all happens in one transaction, and so do batches of which nobody is
-told, wherever the server has transactions. Outside of one, a command that deletes many waits for
-whoever holds a document, for as long as that takes, and leaves half of its work done when it is
-interrupted; inside, it gives up at once and nothing has happened.
+With an archive or hooks, everything happens in one transaction. Other batches use a transaction
+too, if the server has them. Outside of a transaction, a command that deletes many documents waits
+for any client that holds one of them, without a limit, and an interruption leaves half of them
+deleted. Inside, it gives up at once and changes nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "list[RawBSONDocument]"
 
 KEY: Final = "_original_id"
-"""The field with the key of an archived document whose key the archive has already."""
+"""The field for the key of an archived document if the archive already has that key."""
 _MAJORITY: Final = WriteConcern("majority")
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a class says of its expired documents: where they are kept, and whom to tell."""
+    """What a class declares for its expired documents: an archive or a sink, and hooks."""
 
     archive: Archive | None = None
     sink: ArchiveSink | None = None
@@ -66,7 +67,7 @@ class Mode:
 
 
 def mode_of(binding: Binding, name: str) -> Mode:
-    """Read what the class of a collection declares."""
+    """Return the mode that the class of a collection declares."""
     model = binding.model
     archive, hooks = archive_of(model), hooks_of(model, name)
     if binding.purge == "native" and (archive is not None or hooks):
@@ -96,7 +97,7 @@ def mode_of(binding: Binding, name: str) -> Mode:
 
 
 def archive_in(database: Any, archive: Archive) -> Collection:
-    """Return the collection that an archive names, in the database of what it archives."""
+    """Return the collection of an archive, in the database of the documents."""
     into = archive.into
     collection: Collection = database[into] if isinstance(into, str) else collection_of(into)
     return collection
@@ -104,11 +105,18 @@ def archive_in(database: Any, archive: Archive) -> Collection:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a transaction has removed, if it is committed.
+    """What a transaction removes if it is committed.
 
-    `purged` is for the hooks after the commit; in the `rest` are documents for which there was no
-    room. `loaded` are the bytes of documents that came to Python whole. `by_scope` has how many of
-    the deleted are of which scope with a default of its own.
+    Attributes:
+        deleted: The number of deleted documents.
+        archived: How many of them were archived.
+        loaded: The bytes of documents that were loaded completely.
+        purged: The details for hooks after the commit.
+        rest: The documents that didn't fit into a reply.
+        by_scope: The numbers of deleted documents, by scopes with their own default.
+        dependents: The numbers of removed dependents, by collection.
+        has_more_dependents: Whether there were more dependents than allowed; then none of the
+            documents was deleted.
     """
 
     deleted: int
@@ -119,15 +127,14 @@ class Removed:
     by_scope: Counter[str] = field(default_factory=Counter)
     dependents: Counter[str] = field(default_factory=Counter)
     has_more_dependents: bool = False
-    """Whether there was no room for all of those; then none of the documents was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """How documents, expired at the server's instant `as_of`, are removed from a collection.
+    """How documents that expired by the server's instant `as_of` are removed from a collection.
 
-    They are counted by `scopes`, if there are any. Their dependents go first; `limit` is how many
-    of those may go at once.
+    They are counted by `scopes`, if there are any. Their dependents are removed first, at most
+    `limit` at once.
     """
 
     name: str
@@ -141,11 +148,11 @@ class Remover:
 
     @property
     def needs_transaction(self) -> bool:
-        """Whether more has to be done than to delete."""
-        return self.mode.archive is not None or self._tells
+        """Whether documents are also archived, or reported to hooks or a sink."""
+        return self.mode.archive is not None or self._reports
 
     @property
-    def _tells(self) -> bool:
+    def _reports(self) -> bool:
         return self.mode.sink is not None or self.hooks.watches(self.name)
 
     @property
@@ -153,10 +160,10 @@ class Remover:
         return self.mode.sink is not None or self.hooks.wants_rows(self.name)
 
     async def remove(self, place: RawCollection, rows: Rows) -> Removed:
-        """Delete documents that have expired, archive them, and tell.
+        """Delete the documents that have expired, archive them, and report them.
 
-        In a transaction, if `needs_transaction` or with `scopes`. Only the keys of the rows are
-        looked at: the documents may be others by now.
+        It needs a transaction if `needs_transaction`, or with `scopes`. It uses only the keys of
+        the rows, because the documents may have changed since.
         """
         before = await remove_dependents(place, self.policy, rows, self.limit)
         if not before.is_done:
@@ -176,19 +183,19 @@ class Remover:
         clauses: Document = {"hint": BY_KEY, "limit": len(rows)}
         if not (self._shows_rows or self.mode.archive):
             clauses["projection"] = {"_id": 1}
-        with phase("find"):  # all of them, or as many as a reply has room for
+        with phase("find"):  # as many as fit into a reply
             chosen = await place.find(doomed, **clauses)
         if not chosen:
             return Removed(0)
         doomed["_id"] = {"$in": [row["_id"] for row in chosen]}
-        if self.reason == "displaced":  # no write hears of the sweeper's troubles
+        if self.reason == "displaced":  # a write mustn't fail in `_check`
             del doomed["$expr"]
         _, by_scope = await self._counted(place, doomed)
         deleted = await place.delete([doomed], BY_KEY)
         _check(deleted, len(chosen))
         if self.mode.archive is not None:
             await self._archive(place, chosen, self.mode.archive)
-        purged = await self._tell(place, chosen, began) if self._tells else None
+        purged = await self._report(place, chosen, began) if self._reports else None
         is_kept = self.mode.archive is not None or self.mode.sink is not None
         return Removed(
             deleted,
@@ -200,7 +207,7 @@ class Remover:
         )
 
     async def _counted(self, place: RawCollection, doomed: Document) -> tuple[int, Counter[str]]:
-        """Count documents, and how many of them are of which scope; nothing without scopes."""
+        """Return the number of documents, and their numbers by scope; zero without scopes."""
         if self.scopes is None:
             return 0, Counter()
         with phase("find"):
@@ -214,17 +221,18 @@ class Remover:
         policy = None if binding is None else binding.outline
         copies: list[Any] = [*rows]
         if isinstance(policy, TTL) or archive.archived_at is not None:
-            lost: set[str | None] = set()
+            omitted: set[str | None] = set()
             if isinstance(policy, TTL):
-                lost = {policy.last_modified, policy.override, EXPIRY}
-            copies = [{key: row[key] for key in row if key not in lost} for row in rows]
+                omitted = {policy.last_modified, policy.override, EXPIRY}
+            copies = [{key: row[key] for key in row if key not in omitted} for row in rows]
         if archive.archived_at is not None:
             for copy in copies:
                 copy[archive.archived_at] = self.as_of
         try:
             with phase("archive"):
-                for number in await _again(RawCollection(collection).within(place.session), rows):
-                    # The fields stand in their order, but for the one that is new.
+                inside = RawCollection(collection).within(place.session)
+                for number in await _archived_before(inside, rows):
+                    # The fields keep their order; the new one is the last.
                     copies[number] = {**copies[number], "_id": ObjectId(), KEY: rows[number]["_id"]}
                 await collection.insert_many(copies, session=place.session)
         except PyMongoError as error:
@@ -235,11 +243,11 @@ class Remover:
                 f"{in_short(error)}"
             ) from error
 
-    async def _tell(self, place: RawCollection, rows: Rows, began: float) -> Purged:
+    async def _report(self, place: RawCollection, rows: Rows, began: float) -> Purged:
         options = place.collection.codec_options
         conversion = options.datetime_conversion
         if conversion is DatetimeConversion.DATETIME:
-            # One document from the year 10000 would keep its batch from ever being purged.
+            # Otherwise one document from the year 10000 would prevent its batch forever.
             conversion = DatetimeConversion.DATETIME_AUTO
         as_read = options.with_options(document_class=dict, datetime_conversion=conversion)
         documents = [bson.decode(row.raw, as_read) for row in rows]
@@ -260,27 +268,27 @@ class Remover:
         except HookError as error:
             cause = error.__cause__
             if isinstance(cause, PyMongoError) and is_passing(cause):
-                raise cause from None  # what it wrote met another transaction: all is tried again
+                raise cause from None  # the hook's write met another transaction: try all again
             raise
         return purged
 
 
-async def _again(archive: RawCollection, rows: Rows) -> list[int]:
-    """Return which of some documents have a key that an archive has already.
+async def _archived_before(archive: RawCollection, rows: Rows) -> list[int]:
+    """Return the numbers of the documents whose key an archive already has.
 
-    They had another life, which the archive keeps; a duplicate key would end the transaction.
+    The archive keeps an earlier document with that key; a duplicate key would end the transaction.
     """
     keys = {"_id": {"$in": [row["_id"] for row in rows]}}
-    found = await archive.find(keys, projection={"_id": 1}, limit=len(rows))
-    held = set(map(_bytes_of, found))
-    again = [number for number, row in enumerate(rows) if _bytes_of(row) in held]
-    if len(again) == len(held):
-        return again
-    # Some are equal, but not the same: other types of a number, letters under a collation.
+    archived = await archive.find(keys, projection={"_id": 1}, limit=len(rows))
+    keys_of_archive = set(map(_bytes_of, archived))
+    numbers = [number for number, row in enumerate(rows) if _bytes_of(row) in keys_of_archive]
+    if len(numbers) == len(keys_of_archive):
+        return numbers
+    # Some keys are equal, but not the same: numbers of other types, letters under a collation.
     return [
         number
         for number, row in enumerate(rows)
-        if number in again or await archive.find({"_id": row["_id"]}, limit=1)
+        if number in numbers or await archive.find({"_id": row["_id"]}, limit=1)
     ]
 
 
@@ -289,8 +297,8 @@ def _bytes_of(row: RawBSONDocument) -> bytes:
 
 
 def _check(deleted: int, chosen: int) -> None:
-    """See that all documents that were chosen were deleted."""
-    if deleted != chosen:  # the clocks of two routers, perhaps
+    """Check that all chosen documents were deleted."""
+    if deleted != chosen:  # perhaps the clocks of two routers differ
         raise TransientStoreError(
             f"{chosen:,} documents were chosen, but {deleted:,} were deleted: the batch was "
             "rolled back."
@@ -298,17 +306,16 @@ def _check(deleted: int, chosen: int) -> None:
 
 
 def _without(rows: Rows, chosen: Rows) -> Rows:
-    """Return the documents that were not chosen, though perhaps only for want of room."""
+    """Return the documents that were not chosen, perhaps because they didn't fit into the reply."""
     if len(chosen) == len(rows):
         return []
-
     done = set(map(_bytes_of, chosen))
     return [row for row in rows if _bytes_of(row) not in done]
 
 
 @asynccontextmanager
 async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
-    """Give a place inside a transaction, which is committed unless the block raises."""
+    """Yield a collection inside a transaction, which is committed unless the block raises."""
     session = await _awaited(place.collection.database.client.start_session())
     limit = None if place.timeout is None else max(1, round(place.timeout * 1000))
     try:
@@ -323,7 +330,7 @@ async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
         try:
             yield place.within(session)
         except BaseException:
-            with suppress(PyMongoError):  # the server ends it by itself, and what is raised counts
+            with suppress(PyMongoError):  # the server ends it anyway
                 await session.abort_transaction()
             raise
         with phase("commit"):
@@ -333,5 +340,5 @@ async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
 
 
 async def _awaited(result: Any) -> Any:
-    """Await what one driver has as a coroutine function, and the other as a function."""
+    """Return the result of a method that is a coroutine function in one of the drivers only."""
     return await result if isawaitable(result) else result
