@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 PINS = {
-    "find": (15, 14),
-    "insert_over_expired": (25, 25),
-    "touch": (22, 22),
+    "find": (14, 13),
+    "insert_over_expired": (24, 24),
+    "touch": (21, 21),
     "one_batch": (33, 33),
     "idle_sweep": (30, 30),
 }

@@ -1,4 +1,4 @@
-"""The types of documents and of the two drivers, which all rooms of this adapter share.
+"""The types of documents, backends and the two drivers, which all rooms of this adapter share.
 
 PyMongo's asynchronous classes and Motor's have no common base, but the same methods. A value that
 may be of either driver is annotated as PyMongo's.
@@ -7,7 +7,7 @@ may be of either driver is annotated as PyMongo's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pymongo import ReadPreference
 
@@ -26,6 +26,10 @@ Collection: TypeAlias = "AsyncCollection[Document]"
 Database: TypeAlias = "AsyncDatabase[Document]"
 Session: TypeAlias = Any
 """An AsyncClientSession, or Motor's AsyncIOMotorClientSession."""
+
+Backend: TypeAlias = Literal["mongodb", "documentdb", "cosmos", "migrations"]
+"""What enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for
+MongoDB vCore), the service Azure Cosmos DB (RU), or, in a migration of Beanie's, nothing."""
 
 
 def on_primary(collection: Collection) -> Collection:

@@ -20,7 +20,7 @@ from ttl_odm.errors import TTLConfigurationError
 if TYPE_CHECKING:
     from beanie import Document
 
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import Backend
 
 
 def ttl_database(

@@ -25,9 +25,8 @@ from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate import views
-from ttl_odm.beanie.policy.bindings import forgotten_class
+from ttl_odm.beanie.policy.bindings import Judged, forgotten_class
 from ttl_odm.beanie.policy.commands import indexes_of
-from ttl_odm.beanie.policy.entries import Judged
 from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
 from ttl_odm.beanie.rewrite import filters
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter
-    from ttl_odm.beanie.policy.bindings import Binding, Registry
-    from ttl_odm.beanie.policy.entries import Backend, Entry, Own
+    from ttl_odm.beanie.drivers import Backend, Collection, Document, Filter
+    from ttl_odm.beanie.policy.bindings import Binding, Entry, Own, Registry
     from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy

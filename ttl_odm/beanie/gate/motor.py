@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import TypeAlias
 
-    from ttl_odm.beanie.drivers import Document, Filter, Projection, Session
+    from ttl_odm.beanie.drivers import Backend, Document, Filter, Projection, Session
     from ttl_odm.beanie.gate.cursors import Judging
-    from ttl_odm.beanie.policy.entries import Backend
 
     Method: TypeAlias = Callable[..., Awaitable[Any]]
 

@@ -37,9 +37,8 @@ from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 if TYPE_CHECKING:
     from pymongo.asynchronous.cursor import AsyncRawBatchCursor
 
-    from ttl_odm.beanie.drivers import Filter, Projection
+    from ttl_odm.beanie.drivers import Backend, Filter, Projection
     from ttl_odm.beanie.gate.cursors import Judging
-    from ttl_odm.beanie.policy.entries import Backend
 
 
 class TTLDatabase(AsyncDatabase[Any]):

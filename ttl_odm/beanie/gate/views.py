@@ -24,9 +24,8 @@ from ttl_odm.beanie.rewrite.pipelines import live_pipeline
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ttl_odm.beanie.drivers import Collection, Filter, Pipeline
+    from ttl_odm.beanie.drivers import Backend, Collection, Filter, Pipeline
     from ttl_odm.beanie.policy.bindings import Registry
-    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.rewrite.pipelines import Policies
 
 

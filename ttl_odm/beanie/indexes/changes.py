@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ttl_odm.beanie.drivers import Document
-    from ttl_odm.beanie.policy.entries import Entry
+    from ttl_odm.beanie.policy.bindings import Entry
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.extension import Extension
     from ttl_odm.core.policy import Policy

@@ -55,10 +55,9 @@ from ttl_odm.errors import TTLConfigurationError, TTLError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ttl_odm.beanie.drivers import Collection, Document
+    from ttl_odm.beanie.drivers import Backend, Collection, Document
     from ttl_odm.beanie.indexes.changes import Step
     from ttl_odm.beanie.policy.bindings import Binding
-    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.rules import Rule
     from ttl_odm.beanie.policy.sources import Ensure
     from ttl_odm.beanie.policy.ttl_indexes import Index, Purge

@@ -23,8 +23,7 @@ from ttl_odm.errors import TTLConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ttl_odm.beanie.drivers import Collection, Document, Pipeline
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import Backend, Collection, Document, Pipeline
     from ttl_odm.core.policy import Policy
 
 LIVE_VIEW: Final = "__ttl_view"

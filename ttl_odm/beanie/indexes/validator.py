@@ -18,8 +18,7 @@ from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, has_own_number, own_expiry
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection, Document
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import Backend, Collection, Document
     from ttl_odm.core.policy import TTL
 
 GUARD = "__ttl_guard"

@@ -9,7 +9,10 @@ A default that isn't in code is the one that was read last; an operation that ne
 before (`DefaultSource.see`).
 
 A `Registry`, one per client, has the collections of all databases by name, so that a pipeline which
-starts at any of them finds the policies of those it looks into.
+starts at any of them finds the policies of those it looks into. Its entries (`Entry`) are a
+`Binding` if the documents have a policy, or the `Rule` of an extension if they expire with the
+documents of another collection. Either tells reads how to judge documents: by a policy, which
+becomes a filter, or by stages (`Judged`), if no filter can decide.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -19,16 +22,17 @@ from __future__ import annotations
 import logging
 import math
 import weakref
+from abc import ABC, abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.entries import GATED, Backend, Entry
 from ttl_odm.beanie.policy.sources import Fixed, outline
 from ttl_odm.beanie.policy.ttl_indexes import Purge, check_purge
 from ttl_odm.beanie.time.clock import ServerClock
@@ -49,7 +53,8 @@ from ttl_odm.sweeper import hooks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie import drivers
+    from ttl_odm.beanie.drivers import Backend, Collection, Pipeline
     from ttl_odm.beanie.policy.sources import DefaultSource
 
 Model = TypeVar("Model")
@@ -59,8 +64,74 @@ logger: Final = logging.getLogger("ttl_odm.beanie")
 _NOTHING: Final = object()
 _DAY: Final = 86_400
 
+GATED: Final = ("mongodb", "documentdb")
+"""The backends on which the gate enforces policies."""
+
 PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 """The values of ``__ttl_purge__``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Stages and an expression that judge documents where no filter can.
+
+    `hide` is the stage that removes the fields which the other stages add.
+    """
+
+    stages: Pipeline
+    condition: drivers.Document
+    hide: drivers.Document
+
+    @property
+    def live(self) -> Pipeline:
+        """The stages that keep live documents only."""
+        return [*self.stages, {"$match": {"$expr": self.condition}}]
+
+    @property
+    def expired(self) -> Pipeline:
+        """The stages that keep expired documents only."""
+        return [*self.stages, {"$match": {"$expr": {"$not": [self.condition]}}}]
+
+
+Own: TypeAlias = "Policy | Judged | None"
+"""How the documents of a collection are judged; None if ttl_odm doesn't judge them."""
+
+
+class Entry(ABC):
+    """The policy or rule of a collection, declared by a class."""
+
+    __slots__ = ()
+
+    model: type
+    backend: Backend
+
+    @property
+    @abstractmethod
+    def declared(self) -> Policy | Extension:
+        """The class's declaration at this moment."""
+
+    @property
+    def enforced_by_others(self) -> bool:
+        """Whether the service enforces it, or, in a migration, nothing does."""
+        return self.backend not in GATED
+
+    @abstractmethod
+    def judged(self, reader: str) -> Own:
+        """Return how to judge the documents at this moment, for a read in a database.
+
+        None if ttl_odm doesn't enforce it.
+
+        Raises:
+            TTLError: A read in that database can't judge them.
+        """
+
+    @abstractmethod
+    def check_shared(self, model: type, declared: Policy | None) -> None:
+        """Reject another class on the collection, with this policy or without one.
+
+        Raises:
+            TTLConfigurationError: Its documents would expire by this entry.
+        """
 
 
 class Binding(Entry):

@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 
     from bson import DatetimeMS
 
-    from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Pipeline, Session
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import (
+        Backend,
+        Collection,
+        Database,
+        Document,
+        Filter,
+        Pipeline,
+        Session,
+    )
 
 NAMESPACE_NOT_FOUND: Final = 26
 RAW: Final[CodecOptions[Any]] = CodecOptions(

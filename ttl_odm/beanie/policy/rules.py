@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 
 from beanie.exceptions import CollectionWasNotInitialized
 
-from ttl_odm.beanie.policy.bindings import collection_of, registry_of
-from ttl_odm.beanie.policy.entries import Entry
+from ttl_odm.beanie.policy.bindings import Entry, collection_of, registry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
 
     import beanie
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.drivers import Backend, Collection, Document, Filter, Session
     from ttl_odm.beanie.policy.bindings import Binding, Registry
     from ttl_odm.beanie.policy.commands import RawCollection
-    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.extension import Extension
     from ttl_odm.core.policy import Policy

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from ttl_odm.beanie.policy.entries import Judged
+from ttl_odm.beanie.policy.bindings import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite import filters
@@ -26,7 +26,7 @@ from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.entries import Own
+    from ttl_odm.beanie.policy.bindings import Own
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
 

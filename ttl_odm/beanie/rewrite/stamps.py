@@ -37,8 +37,7 @@ from ttl_odm.core.values import NEVER, row_ttl
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import Backend, Document, Filter, Pipeline
     from ttl_odm.beanie.time.formats import Instant
     from ttl_odm.core.policy import Policy
 

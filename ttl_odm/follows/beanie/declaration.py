@@ -23,8 +23,7 @@ from ttl_odm.follows.beanie.rule import FollowsRule
 if TYPE_CHECKING:
     from beanie import Document
 
-    from ttl_odm.beanie.drivers import Collection
-    from ttl_odm.beanie.policy.entries import Backend
+    from ttl_odm.beanie.drivers import Backend, Collection
     from ttl_odm.follows import Follows
 
 

@@ -31,9 +31,8 @@ from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
-    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.drivers import Backend, Collection
     from ttl_odm.beanie.policy.bindings import Registry
-    from ttl_odm.beanie.policy.entries import Backend
     from ttl_odm.follows import Follows
 
 _MANY: Final = (list, set, tuple, frozenset)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
     from ttl_odm.beanie.gate.handle import Handle
+    from ttl_odm.beanie.policy.bindings import Own
     from ttl_odm.beanie.policy.commands import RawCollection
-    from ttl_odm.beanie.policy.entries import Own
     from ttl_odm.beanie.policy.rules import Checked, Copy, EndOf, Rejected
     from ttl_odm.beanie.policy.ttl_indexes import Index
     from ttl_odm.core.policy import Policy

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson import DBRef
 
-from ttl_odm.beanie.policy.entries import Judged
+from ttl_odm.beanie.policy.bindings import Judged
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.lookups import expression, of_variable
