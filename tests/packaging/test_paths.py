@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PINS = {
     ("sqlalchemy", "select"): (10, 3),
-    ("sqlalchemy", "insert_over_expired"): (16, 12),
+    ("sqlalchemy", "insert_over_expired"): (15, 12),
     ("sqlalchemy", "touch"): (12, 7),
     ("sqlalchemy", "one_batch"): (30, 26),
     ("sqlalchemy", "idle_sweep"): (26, 22),

@@ -13,7 +13,7 @@ from sqlalchemy import column, func, select
 from sqlalchemy import table as bare_table
 
 from ttl_odm.sqlalchemy.policy.bindings import bound_tables, root_binding_of, sub_binding_of
-from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of

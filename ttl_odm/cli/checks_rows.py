@@ -21,8 +21,7 @@ from ttl_odm.dialects.mysql import check_on
 from ttl_odm.inspection.evidence import SMALL, Kind
 from ttl_odm.inspection.readers.sql import kind_of
 from ttl_odm.inspection.readers.sql_units import misread
-from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of

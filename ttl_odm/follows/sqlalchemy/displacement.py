@@ -14,9 +14,8 @@ from sqlalchemy import select
 from ttl_odm.follows.sqlalchemy.follower import ancestry
 from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, seal
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import root_of
-from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 

@@ -21,8 +21,14 @@ from sqlalchemy.sql.visitors import cloned_traverse
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.bindings import Binding, bound_tables, key_columns, sub_binding_of
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
+from ttl_odm.sqlalchemy.policy.bindings import (
+    Binding,
+    bound_tables,
+    key_columns,
+    sub_binding_of,
+    subtables,
+)
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import Change, root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import on_first
 from ttl_odm.sqlalchemy.purge.errors import is_passing, is_restricted, kept_by_live_rows
@@ -30,9 +36,7 @@ from ttl_odm.sqlalchemy.purge.removal import (
     DELETE,
     Removal,
     depends_on_zone,
-    expired_in,
     mode_of,
-    subtables,
 )
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,

@@ -68,8 +68,8 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
     keys_of,
 )
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
+from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, parameters_of, rows_of

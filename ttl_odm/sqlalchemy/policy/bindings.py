@@ -417,6 +417,24 @@ def all_subtables(binding: Binding) -> list[SubBinding]:
     return [sub for sub in every if sub is not None and sub.base is binding][::-1]
 
 
+def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
+    """Return the sub-tables from which the database doesn't delete rows by itself.
+
+    With ON DELETE CASCADE it does; but on SQLite only if the connection enforces foreign keys,
+    which can't be relied on.
+    """
+
+    def cascades(sub: SubBinding) -> bool:
+        own = {column for column, _ in sub.keys}
+        return any(
+            (constraint.ondelete or "").upper() == "CASCADE"
+            for constraint in sub.table.foreign_key_constraints
+            if own.issuperset(constraint.columns)
+        )
+
+    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
+
+
 def _info_of(table: object) -> Binding | SubBinding | None:
     # A wrapped Table has its own __dict__; the policy is on the original.
     original = getattr(table, ANNOTATED, table)

@@ -37,11 +37,12 @@ from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.sqlalchemy.compat import SQLTemplate, all_options
 from ttl_odm.sqlalchemy.policy.sources import Moment
-from ttl_odm.sqlalchemy.time.clock import Native
+from ttl_odm.sqlalchemy.time.clock import Native, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sqlalchemy import Connection, FromClause
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
@@ -427,3 +428,21 @@ def grouped(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
 
 def _integer(value: int) -> SQL:
     return literal_column(str(value), Integer())
+
+
+def expired_in(
+    connection: Connection,
+    binding: Binding,
+    source: FromClause | None = None,
+    *,
+    locking: bool = False,
+) -> ColumnElement[bool]:
+    """Return the predicate for rows of a table, or of a child of it, in a statement that deletes.
+
+    `locking` is for transactions of the application, which may have an old snapshot: see
+    `Predicate`.
+    """
+    predicate = Predicate(clock_of(connection.dialect), writing=True, locking=locking)
+    return predicate.expired(
+        binding, binding.columns_of(binding.table if source is None else source)
+    )

@@ -28,13 +28,13 @@ from ttl_odm.dialects.mysql import BY_KEY
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import (
-    SubBinding,
     all_subtables,
     binding_of,
     key_columns,
     root_binding_of,
+    subtables,
 )
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, base_row_written, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import base_row_written, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import remove_dependents, rule_of, rules_below
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import (
@@ -69,7 +69,7 @@ from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of, phase, purge_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Row, Select, Table
+    from sqlalchemy import ColumnElement, Connection, MetaData, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sweeper import ArchiveSink
@@ -143,24 +143,6 @@ def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
         )
         or any(has_timestamp(rule.links().own) for rule in filter(None, map(rule_of, tables)))
     )
-
-
-def subtables(binding: Binding, dialect: str) -> list[SubBinding]:
-    """Return the sub-tables from which the database doesn't delete rows by itself.
-
-    With ON DELETE CASCADE it does; but on SQLite only if the connection enforces foreign keys,
-    which can't be relied on.
-    """
-
-    def cascades(sub: SubBinding) -> bool:
-        own = {column for column, _ in sub.keys}
-        return any(
-            (constraint.ondelete or "").upper() == "CASCADE"
-            for constraint in sub.table.foreign_key_constraints
-            if own.issuperset(constraint.columns)
-        )
-
-    return [sub for sub in all_subtables(binding) if dialect == "sqlite" or not cascades(sub)]
 
 
 @dataclass(slots=True)
@@ -517,24 +499,6 @@ class Removal:
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
-
-
-def expired_in(
-    connection: Connection,
-    binding: Binding,
-    source: FromClause | None = None,
-    *,
-    locking: bool = False,
-) -> ColumnElement[bool]:
-    """Return the predicate for rows of a table, or of a child of it, in a statement that deletes.
-
-    `locking` is for transactions of the application, which may have an old snapshot: see
-    `Predicate`.
-    """
-    predicate = Predicate(clock_of(connection.dialect), writing=True, locking=locking)
-    return predicate.expired(
-        binding, binding.columns_of(binding.table if source is None else source)
-    )
 
 
 def _check(done: int, rows: int) -> None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import column as bare_column
 
 from ttl_odm.sqlalchemy.policy.bindings import key_columns, sub_binding_of
+from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of
 from ttl_odm.sweeper import Hooks
 

@@ -29,7 +29,7 @@ from ttl_odm.dialects.mysql import LOCKS_FIRST
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import (
     Change,
     dependents,
@@ -44,7 +44,7 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_refused,
     is_restricted,
 )
-from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal, expired_in
+from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,

@@ -34,10 +34,9 @@ from sqlalchemy import table as bare_table
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked
 from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading

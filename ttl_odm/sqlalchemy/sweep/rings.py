@@ -15,10 +15,10 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.sqlalchemy.policy.bindings import Binding, key_columns
-from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
-from ttl_odm.sqlalchemy.purge.removal import Removal, expired_in
+from ttl_odm.sqlalchemy.purge.removal import Removal
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
 from ttl_odm.sqlalchemy.purge.ties import Together, chunks, keys_in, remove_together
 
