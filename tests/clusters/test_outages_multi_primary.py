@@ -15,8 +15,8 @@ from tests.clusters.lagging import held_back
 from tests.clusters.mariadb import engine_of, routed
 from tests.clusters.members import running, until
 from tests.clusters.outages import ADD, DROP, SCAN, Migrated, after, change
-from ttl_odm.alembic.cluster import catch_up as ready
 from ttl_odm.alembic.runner import Runner
+from ttl_odm.alembic.runner import catch_up as ready
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:

@@ -1,20 +1,19 @@
-"""The seam for what migrations do for an extension: `Aspect`.
+"""The seam between migrations and extensions: `Aspect`.
 
-An extension has one for what it adds to a table: by an argument of an operation, by a default that
-isn't in code, by a layout. `ASPECT` of its package for Alembic is the class, and there is one
-instance for each operation on a table, and for each table that autogenerate compares. By itself
-`Aspect` is that of a declaration of which migrations know nothing: it changes nothing, and finds no
-difference.
+An aspect is what an extension adds to a table: for an argument of an operation, for a default that
+isn't in code, for a layout. Its class is `ASPECT` in the extension's package for Alembic, with one
+instance per operation on a table, and per table that autogenerate compares. `Aspect` itself serves
+declarations that migrations know nothing of: it changes nothing and finds no difference.
 
-The packages are here by their names, and are imported when
+This module names the packages, and imports one when
 
-- a declaration, or an argument of an operation, asks for one;
-- an operation changes or drops what a table has, or autogenerate compares it: no model says
-  whether the database has a view, or a job, of the table's.
+- a declaration, or an argument of an operation, needs it;
+- an operation changes or drops a table's TTL, or autogenerate compares the table: no model tells
+  whether the database has a view or a job for it.
 
-So ``op.add_ttl`` of a plain table imports none, and any of them can be missing.
+So ``op.add_ttl`` of a plain table imports none of them, and each of them can be missing.
 
-This module must not know what they do.
+This module must not know what extensions do.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.core.extension import Layout, Packaged
 from ttl_odm.core.policy import default_extension
 
@@ -39,27 +38,27 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     IsTable = Callable[[str | None, str], bool]
-    """Whether a table is meant: its schema, None for the connection's own, and its name."""
+    """Whether a table is an extension's own, by its schema (None: the connection's) and name."""
 
 _ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sweep", "window", "max_fraction"), "ttl_odm.database_sweep.alembic"),
     **dict.fromkeys(("enforce", "view"), "ttl_odm.live_views.alembic"),
     "partition": "ttl_odm.partitions.alembic",
 }
-"""The arguments of operations that ask for an extension, with its package."""
+"""The arguments of operations that need an extension, with its package."""
 
 _PLAIN: Final[Mapping[str, tuple[object, ...]]] = {"sweep": ("index", "scan")}
-"""The values of these that ask for none."""
+"""The values of these arguments that need no extension."""
 
 _IN_DATABASE: Final = (
     "ttl_odm.stored.alembic",
     "ttl_odm.database_sweep.alembic",
     "ttl_odm.live_views.alembic",
 )
-"""The packages of what a database may have though no model, and no argument, says so."""
+"""The packages of what a database may have although no model and no argument says so."""
 
 _ORDER: Final = (*_IN_DATABASE, "ttl_odm.partitions.alembic")
-"""That of `Aspect.before`; those of other packages are the first."""
+"""The order of `Aspect.before`; all other packages come first."""
 
 
 class Operation(Protocol):
@@ -70,7 +69,7 @@ class Operation(Protocol):
     in_transaction: bool
 
     def argument(self, name: str) -> Any:
-        """The value of an argument; None where the operation doesn't have it."""
+        """Return the value of an argument, or None if the operation doesn't have it."""
         ...
 
 
@@ -86,38 +85,38 @@ class Aspect:
         self.connection = connection
         self.target = target
 
-    # Of a declaration
+    # The declaration
 
     @classmethod
     def written(cls, declared: Any) -> str:
-        """The declaration as it stands in a revision, which imports the module of its class."""
+        """Return the source of the declaration in a revision, which imports its class's module."""
         return f"{type(declared).__module__}.{declared!r}"
 
     @classmethod
     def start(cls, declared: DefaultExtension) -> int | None:  # noqa: ARG003 (others do)
-        """The default ttl that a default begins with; None where nobody knows."""
+        """Return the default ttl that a default starts with; None if it is unknown."""
         return None
 
     @classmethod
     def prepare(cls, stand_in: Table, declared: Sequence[MetaData]) -> None:
-        """Let the stand-in of a table know where the models' MetaData have what it needs."""
+        """Give a table's stand-in what it needs from the models' MetaData."""
 
     # What the database has
 
     @classmethod
     def tables(cls, connection: Connection, declared: Sequence[Table]) -> IsTable:  # noqa: ARG003
-        """Which tables are the extension's own, that autogenerate leaves them alone."""
+        """Return what recognizes the extension's own tables, which autogenerate leaves alone."""
         return lambda schema, name: False  # noqa: ARG005
 
     def notes(self) -> set[str]:
-        """The policies that it holds of the table, as it notes them; see `note_of`."""
+        """Return the fingerprints of the policies that the database holds; see `note_of`."""
         return set()
 
     def former(self, start: int | None, by: str | None = None) -> DefaultExtension | None:  # noqa: ARG002
-        """The declaration that the database has the default by, if it has one.
+        """Return the declaration of the default that the database has, if it has one.
 
         Args:
-            start: The default ttl to begin with.
+            start: The default ttl that the declaration starts with.
             by: The column by which rows have defaults of their own.
         """
         return None
@@ -125,68 +124,69 @@ class Aspect:
     # Autogenerate
 
     def lacking(self, binding: Binding) -> Mapping[str, object] | None:  # noqa: ARG002
-        """The arguments of the operation that makes it as the model says; None where it is so."""
+        """Return the arguments that bring the database to the model's state; None if it has it."""
         return None
 
     def keeping(self, verb: str) -> Mapping[str, object]:  # noqa: ARG002 (others do)
-        """The arguments by which an operation leaves what is there, or its reverse makes it anew.
+        """Return the arguments that keep what the database has now.
 
         Args:
-            verb: "alter", or "add" for the latter.
+            verb: "alter" for an operation that leaves it as it is, "add" for one that makes it
+                again after it was dropped.
         """
         return {}
 
     # Operations
 
     def check(self, op: Operation, steps: Steps[Any]) -> None:
-        """Refuse arguments that can't be, before anything else is looked at; this only reads.
+        """Reject invalid arguments, as the first check. It only reads.
 
         Raises:
             MigrationRefusedError: With what to write.
         """
 
     def refuse(self, op: Operation, steps: Steps[Any]) -> None:
-        """Refuse a table that can't get it, as the last check; this only reads.
+        """Reject a table that can't have what the extension adds, as the last check. It only reads.
 
         Raises:
             MigrationRefusedError: With the reason, and what to do.
         """
 
     def before(self, op: Operation, steps: Steps[Any]) -> None:
-        """Do what comes before the columns and indexes are changed."""
+        """Make the extension's changes that come before those of columns and indexes."""
 
     def after(self, op: Operation, steps: Steps[Any]) -> None:
-        """Do what comes after that; the last of `before` is the first here."""
+        """Make the changes that come after those of columns and indexes, in reverse order."""
 
 
 def aspect_of(declared: Packaged) -> type[Aspect]:
-    """The aspect of a declaration."""
+    """Return the aspect of a declaration."""
     return _imported(declared.package("alembic")) or Aspect
 
 
 def seconds_of(target: TargetSchema) -> int | None:
-    """The default ttl of a table, or the one that it begins with; None where nobody knows."""
+    """Return a table's default ttl, or the one that it starts with; None if it is unknown."""
     default = default_extension(target.policy)
     return target.seconds if default is None else aspect_of(default).start(default)
 
 
 def written(declared: Packaged) -> str:
-    """A declaration as it stands in a revision."""
+    """Return the source of a declaration in a revision."""
     return aspect_of(declared).written(declared)
 
 
-def asked_by(
-    policy: Policy, arguments: Mapping[str, object], *, every: bool
+def of_operation(
+    policy: Policy, arguments: Mapping[str, object], *, may_have_more: bool
 ) -> Iterator[type[Aspect]]:
-    """The aspects of an operation, in the order of `Aspect.before`.
+    """Yield the aspects of an operation, in the order of `Aspect.before`.
 
     Args:
-        policy: What it is told of the lifetime.
-        arguments: Its arguments, without those that are left out.
-        every: Whether the database may have something that neither of these tells.
+        policy: The operation's policy.
+        arguments: The operation's arguments that were passed.
+        may_have_more: Whether the database may have something that neither of these names.
 
     Raises:
-        MigrationRefusedError: The package that an argument needs isn't there.
+        MigrationRefusedError: The package that an argument needs doesn't exist.
     """
     needed = {
         value.package("alembic") if isinstance(value, Layout) else _ARGUMENTS[name]: name
@@ -195,10 +195,11 @@ def asked_by(
     }
     default = default_extension(policy)
     declared = [] if default is None else [default.package("alembic")]
-    for package in sorted({*needed, *declared, *(_IN_DATABASE if every else ())}, key=_position):
-        known = _imported(package)
-        if known is not None:
-            yield known
+    present = _IN_DATABASE if may_have_more else ()
+    for package in sorted({*needed, *declared, *present}, key=_position):
+        kind = _imported(package)
+        if kind is not None:
+            yield kind
         elif package in needed:
             raise MigrationRefusedError(
                 f"{needed[package]}={arguments[needed[package]]!r} needs the package {package}, "
@@ -212,7 +213,14 @@ def on_table(
     target: TargetSchema,
     models: Sequence[MetaData],
 ) -> list[Aspect]:
-    """The aspects of one table, of these kinds; the MetaData of the models may be anybody's."""
+    """Return one table's aspects of these kinds.
+
+    Args:
+        kinds: The classes of the aspects.
+        connection: The database; None while a script is written.
+        target: What the table has once it has TTL.
+        models: All MetaData of the models, whether or not they have this table.
+    """
     kinds = list(kinds)
     for kind in kinds:
         kind.prepare(target.table, models)
@@ -220,14 +228,14 @@ def on_table(
 
 
 def of_table(binding: Binding) -> list[type[Aspect]]:
-    """The aspects of a table that autogenerate compares, but for that of a layout."""
+    """Return the aspects of a table that autogenerate compares, without that of its layout."""
     default = default_extension(binding.policy)
     declared = [] if default is None else [default.package("alembic")]
     return list(_present({*declared, *_IN_DATABASE}))
 
 
 def of_tables(declared: Iterable[Binding]) -> list[type[Aspect]]:
-    """The aspects of all tables that autogenerate compares."""
+    """Return the aspects of all tables that autogenerate compares."""
     kinds = dict.fromkeys(in_database())
     for binding in declared:
         kinds |= dict.fromkeys(of_table(binding))
@@ -237,15 +245,15 @@ def of_tables(declared: Iterable[Binding]) -> list[type[Aspect]]:
 
 
 def in_database() -> Iterator[type[Aspect]]:
-    """The aspects of what a database may have, whatever its models say."""
+    """Yield the aspects of what a database may have, whatever its models say."""
     return _present(_IN_DATABASE)
 
 
 def _present(packages: Iterable[str]) -> Iterator[type[Aspect]]:
     for package in sorted(packages, key=_position):
-        known = _imported(package)
-        if known is not None:
-            yield known
+        kind = _imported(package)
+        if kind is not None:
+            yield kind
 
 
 def _position(package: str) -> int:
@@ -254,7 +262,7 @@ def _position(package: str) -> int:
 
 @cache
 def _imported(package: str) -> type[Aspect] | None:
-    """The aspect of a package; None where there is no such package."""
+    """Return the aspect of a package, or None if the package doesn't exist."""
     try:
         module = import_module(package)
     except ModuleNotFoundError as error:

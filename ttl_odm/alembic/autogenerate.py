@@ -1,16 +1,16 @@
 """Autogenerate and ``alembic check``: the models' ``__ttl__`` against what the database has.
 
-Alembic compares columns and indexes by itself, knows nothing of partial or virtual ones, and
-would write a dozen loose lines that lock the table. This runs after it, takes those lines out
-and puts one operation in their place; where Alembic saw nothing (an index that is not valid, one
-that it can't reflect) it adds one. The sweeper's lease table is nobody's mistake either.
+Alembic's own comparison doesn't know partial indexes and virtual columns, and would write a dozen
+separate operations that lock the table. This comparison runs after it and replaces these operations
+by one. Where Alembic sees no difference (an invalid index, one that it can't reflect), this adds an
+operation. Tables of ours that no model declares, such as the sweepers' lease table, are left alone.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import alembic.util
 from alembic.autogenerate import comparators
@@ -26,10 +26,9 @@ from ttl_odm.alembic.aspects import (
     seconds_of,
 )
 from ttl_odm.alembic.link_comparison import LinkComparison, compared_links
-from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, DropTTLOp
+from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, Declared, DropTTLOp
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
-from ttl_odm.alembic.renderings import import_for_types
 from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, default_extension
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
@@ -37,6 +36,7 @@ from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, binding_of
 from ttl_odm.sqlalchemy.policy.references import RULE_KEY, index_link
 from ttl_odm.sqlalchemy.policy.schema import LOOKED_UP, default_now, whole_policy
 from ttl_odm.sqlalchemy.sweep.leases import NAME as LEASE_TABLE
+from ttl_odm.sqlalchemy.time.clock import LastModified, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,11 +51,12 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _OURS: Final = (LEASE_TABLE, PROGRESS_TABLE)
-"""Tables that are nobody's mistake where no model has them."""
+"""Tables of ours, which exist although no model declares them."""
 _HIDDEN: Final = ("index", "column")
 _POLICY_KEYS: Final = (INFO_KEY, RULE_KEY)
+_RENDER_ITEM: Final = "render_item"
 
-# Alembic 1.18 runs comparisons by priority; before, in the order in which they were registered.
+# Alembic 1.18 runs comparisons by priority, earlier releases in the order of their registration.
 _FIRST: dict[str, Any]
 _LAST: dict[str, Any]
 _FIRST, _LAST = (
@@ -66,8 +67,8 @@ _FIRST, _LAST = (
 )
 
 
-# SQLAlchemy and Alembic warn of each expression index on SQLite that they can't see it. Ours is
-# compared below, so the reader of a migration's output need not worry about it.
+# SQLAlchemy and Alembic warn that they can't reflect expression indexes on SQLite. Ours are
+# compared below, so these warnings would only worry the user.
 for _message in (
     "Skipped unsupported reflection of expression-based index ix_.*_ttl_(own|inherited)",
     "autogenerate skipping .*expression-based index 'ix_.*_ttl_(own|inherited)'",
@@ -76,53 +77,54 @@ for _message in (
 
 
 @comparators.dispatch_for("schema", **_FIRST)
-def _hide_what_is_ours(
+def _prepare(
     autogen_context: AutogenContext, _upgrade_ops: ops.UpgradeOps, _schemas: set[str | None]
 ) -> None:
-    """Keep what isn't the application's from Alembic, which logs that it has changed, or is gone.
+    """Hide tables, indexes and columns of ours from Alembic, and import our types in revisions.
 
-    These are tables that no model has, and the indexes that are compared below: Alembic can't tell
-    an expression from what the database makes of it, and no model has the virtual columns of
-    MariaDB and MySQL.
+    Alembic would log that they were changed or removed: it can't match an expression with the
+    database's form of it, and no model declares our tables, or the virtual columns of MariaDB and
+    MySQL.
     """
-    default_schema = autogen_context.dialect.default_schema_name
     for table in autogen_context.sorted_tables:
         index_link(table)
     declared = {table.name for table in autogen_context.sorted_tables}
     of_extensions = _tables_of_extensions(autogen_context)
     ours = {
-        (None if table.schema == default_schema else table.schema, table.name, name)
+        (_schema_key(autogen_context, table.schema), table.name, name)
         for table in autogen_context.sorted_tables
         for name in (*_compared_names(table), *compared_links(autogen_context, table))
     }
 
-    def is_none_of_ours(name: str | None, schema: str | None, table: str) -> bool:
-        return (None if schema == default_schema else schema, table, name) not in ours
+    def is_compared_below(name: str | None, schema: str | None, table: str) -> bool:
+        return (_schema_key(autogen_context, schema), table, name) in ours
 
     def is_table_of_ours(name: str | None, schema: str | None) -> bool:
         if name is None:
             return False
-        where = None if schema == default_schema else schema
+        key = _schema_key(autogen_context, schema)
         return (name in _OURS and name not in declared) or any(
-            is_table(where, name) for is_table in of_extensions
+            is_table(key, name) for is_table in of_extensions
         )
 
     def by_name(name: str | None, kind: str, parents: Any) -> bool:
         if kind == "table":
             return not is_table_of_ours(name, parents["schema_name"])
-        return kind not in _HIDDEN or is_none_of_ours(
+        return kind not in _HIDDEN or not is_compared_below(
             name, parents["schema_name"], parents["table_name"]
         )
 
     def by_object(item: Any, name: str | None, kind: str, *_: object) -> bool:
         if kind == "table":
             return not is_table_of_ours(name, item.schema)
-        return kind not in _HIDDEN or is_none_of_ours(name, item.table.schema, item.table.name)
+        if kind not in _HIDDEN:
+            return True
+        return not is_compared_below(name, item.table.schema, item.table.name)
 
-    # As include_name and include_object of env.py.
+    # These have the effect of include_name and include_object in env.py.
     autogen_context._name_filters.append(by_name)  # noqa: SLF001
     autogen_context._object_filters.append(by_object)  # noqa: SLF001
-    import_for_types(autogen_context)
+    _import_for_types(autogen_context)
 
 
 if not _FIRST:  # Alembic has registered its own before
@@ -130,15 +132,38 @@ if not _FIRST:  # Alembic has registered its own before
     _registered.insert(0, _registered.pop())
 
 
+def _schema_key(context: AutogenContext, schema: str | None) -> str | None:
+    """Return a table's schema; None for the connection's own."""
+    return None if schema == context.dialect.default_schema_name else schema
+
+
+def _import_for_types(autogen_context: AutogenContext) -> None:
+    """Let a revision that names a type of ours import `ttl_odm.alembic`.
+
+    A policy may use one of the mixin's columns without the other (``TTL(3600, override=None)``,
+    ``TTL(3600, last_modified="issued_at")``). Alembic's own operations add such a column.
+    """
+    configured = autogen_context.opts.get(_RENDER_ITEM)
+
+    def render(kind: str, item: object, context: AutogenContext) -> str | Literal[False]:
+        rendered: str | Literal[False] = configured(kind, item, context) if configured else False
+        if rendered is False and isinstance(item, (LastModified, Seconds)):
+            context.imports.add("import ttl_odm.alembic")
+        return rendered
+
+    # Wraps env.py's own render_item, which goes first.
+    autogen_context.opts = {**autogen_context.opts, _RENDER_ITEM: render}
+
+
 def _tables_of_extensions(context: AutogenContext) -> list[IsTable]:
-    """Which tables extensions make: no model need have them, and they stay."""
+    """Return what recognizes the extensions' own tables, which no model has to declare."""
     assert context.connection is not None  # noqa: S101 (autogenerate is never offline)
     bindings = filter(None, map(binding_of, context.sorted_tables))
     return [kind.tables(context.connection, context.sorted_tables) for kind in of_tables(bindings)]
 
 
 def _compared_names(table: Table) -> Sequence[str]:
-    """The indexes that TTL gives a table with its columns, and the virtual columns for them."""
+    """Return the names of the indexes that come with TTL's columns, and of the virtual columns."""
     binding = binding_of(table)
     if binding is None or not adds_columns(binding):
         return ()
@@ -154,7 +179,7 @@ def _compare(
 
 
 class _Comparison:
-    """One run over one database."""
+    """One comparison of the models with a database."""
 
     def __init__(
         self, context: AutogenContext, upgrade: ops.UpgradeOps, schemas: set[str | None]
@@ -164,37 +189,36 @@ class _Comparison:
         self._schemas = schemas
         assert context.connection is not None  # noqa: S101 (autogenerate is never offline)
         self._connection = context.connection
-        self._default_schema = context.dialect.default_schema_name
 
     def run(self) -> None:
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision; our policies are not Python text.
+                # Alembic writes a table's info into the revision, and a policy has no source there.
                 op.info = {
                     key: value for key, value in (op.info or {}).items() if key not in _POLICY_KEYS
                 }
         declared = {
-            (None if table.schema == self._default_schema else table.schema, table.name): table
+            (_schema_key(self._context, table.schema), table.name): table
             for table in self._context.sorted_tables
         }
         for key, table in declared.items():
             binding = binding_of(table)
             if binding is not None:
-                compare = self._compare_declared if adds_columns(binding) else self._compare_held
+                compare = self._compare_columns if adds_columns(binding) else self._compare_notes
                 compare(key, table, binding)
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
-                self._compare_lost(op)
-                self._compare_dates(op, declared.get((op.schema, op.table_name)))
+                self._compare_removed(op)
+                self._compare_date_index(op, declared.get((op.schema, op.table_name)))
             elif isinstance(op, ops.DropTableOp):
-                self._compare_lost(op)
+                self._compare_removed(op)
         for key, table in declared.items():
             binding = binding_of(table)
             if binding is not None and binding.layout is not None:
                 self._compare_layout(key, table, binding)
         LinkComparison(self._connection, self._upgrade).run(
             declared,
-            lambda key, table: self._is_there(key) and self._is_asked_for(key, table),
+            lambda key, table: self._exists(key) and self._is_included(key, table),
         )
 
     def _aspects(self, target: TargetSchema, binding: Binding) -> list[Aspect]:
@@ -203,22 +227,21 @@ class _Comparison:
 
     # --- tables that declare a policy ------------------------------------------------------
 
-    def _compare_declared(
-        self, key: tuple[str | None, str], table: Table, binding: Binding
-    ) -> None:
+    def _compare_columns(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """Compare a table that gets the contract's columns."""
         target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp) and _creates(op, key):
                 self._add_to_created(op, target, binding)
                 return
-        if not self._is_there(key):
+        if not self._exists(key):
             return
         existing = read_schema(self._connection, target)
         aspects = self._aspects(target, binding)
         lacking = _lacking(aspects, binding)
         operation = _difference(target, binding, existing, aspects, lacking)
         if lacking:
-            operation = operation or _altered(table, default_now(binding))
+            operation = operation or _unchanged(table, default_now(binding))
             for arguments in lacking:
                 operation.change(arguments)
         changed = self._modifications(table.name, key[0])
@@ -227,20 +250,20 @@ class _Comparison:
             position = self._strip(modified, target) + 1
         if operation is None:
             return
-        if not changed and not self._is_asked_for(key, table):
+        if not changed and not self._is_included(key, table):
             return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
 
-    def _compare_held(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
-        """The database holds an older policy of a table that has its dates already."""
-        if not self._is_there(key):
+    def _compare_notes(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+        """Replace an older policy that the database holds for a table with dates of its own."""
+        if not self._exists(key):
             return
         policy = whole_policy(binding)
         target = TargetSchema.of(table.name, policy, table.schema)
         aspects = self._aspects(target, binding)
         others, lacking = _other_notes(aspects, target), _lacking(aspects, binding)
-        if (others or lacking) and self._is_asked_for(key, table):
-            op = _altered(table, policy)
+        if (others or lacking) and self._is_included(key, table):
+            op = _unchanged(table, policy)
             for arguments in lacking:
                 op.change(arguments)
             if others and isinstance(policy, ExpireAfter):
@@ -249,12 +272,12 @@ class _Comparison:
                 op.existing_ttl = _before(policy, others, aspects)
             self._upgrade.ops.append(op)
 
-    def _is_there(self, key: tuple[str | None, str]) -> bool:
+    def _exists(self, key: tuple[str | None, str]) -> bool:
         schema, name = key
         return schema in self._schemas and self._context.inspector.has_table(name, schema=schema)
 
-    def _is_asked_for(self, key: tuple[str | None, str], table: Table) -> bool:
-        """Ask the filters of env.py, as Alembic does where it has something to say of a table."""
+    def _is_included(self, key: tuple[str | None, str], table: Table) -> bool:
+        """Whether env.py's filters include a table; Alembic asks them only for its own changes."""
         schema, name = key
         if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
             return False
@@ -265,7 +288,7 @@ class _Comparison:
     def _add_to_created(
         self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
     ) -> None:
-        """A new table gets its TTL by the same operation, in the same transaction."""
+        """Add TTL to a new table, in the transaction that creates it."""
         created.columns = _without(created.columns, target)
         for modified in self._modifications(target.table.name, created.schema, target.table.schema):
             self._strip(modified, target)
@@ -278,16 +301,19 @@ class _Comparison:
         )
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
 
-    # --- tables that are to be laid out in a way of their own --------------------------------
+    # --- tables with a layout ----------------------------------------------------------------
 
     def _compare_layout(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
-        """A table gets its layout by the operation that it gets in any case, or its own."""
-        every = (op for op in self._upgrade.ops if isinstance(op, ops.CreateTableOp))
-        created = next((op for op in every if _creates(op, key)), None)
-        if created is None and not self._is_there(key):
+        """Give a table its layout, by the operation that it gets anyway or by one of its own."""
+        assert binding.layout is not None  # noqa: S101 (that is why it is compared)
+        creations = (op for op in self._upgrade.ops if isinstance(op, ops.CreateTableOp))
+        created = next((op for op in creations if _creates(op, key)), None)
+        if created is None and not self._exists(key):
             return
-        arguments = self._lacking_layout(table, binding)
-        if arguments is None or (created is None and not self._is_asked_for(key, table)):
+        target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
+        layout = aspect_of(binding.layout.declared)(self._connection, target)
+        arguments = layout.lacking(binding)
+        if arguments is None or (created is None and not self._is_included(key, table)):
             return
         op = self._added(key, table, binding)
         if op is None and created is None:
@@ -300,7 +326,7 @@ class _Comparison:
             self._upgrade.ops.remove(op)
         op.default_ttl = _policy(binding)
         op.change(arguments)
-        # Behind the indexes, which are built without a lock as long as it has no layout.
+        # After the indexes, which can be built without a lock only before the table has its layout.
         position = len(self._upgrade.ops)
         if created is not None:
             position = self._upgrade.ops.index(created) + 1
@@ -309,15 +335,10 @@ class _Comparison:
                 self._strip(modified, target)
         self._upgrade.ops.insert(position, op)
 
-    def _lacking_layout(self, table: Table, binding: Binding) -> Mapping[str, object] | None:
-        assert binding.layout is not None  # noqa: S101 (that is why it is compared)
-        target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
-        return aspect_of(binding.layout.declared)(self._connection, target).lacking(binding)
-
     def _added(
         self, key: tuple[str | None, str], table: Table, binding: Binding
     ) -> AddTTLOp | AlterTTLOp | None:
-        """The operation that a table gets, for its columns, or for the index on its dates."""
+        """Return the operation that adds a table's columns, or the index on its dates, if any."""
         is_ttl = isinstance(_policy(binding), TTL)
         return next(
             (
@@ -331,13 +352,13 @@ class _Comparison:
             None,
         )
 
-    # --- tables that don't, or are no longer there -----------------------------------------
+    # --- tables without a policy, or without a model ----------------------------------------
 
-    def _compare_lost(self, op: ops.ModifyTableOps | ops.DropTableOp) -> None:
-        """A table that loses its TTL, or goes; the downgrade creates that with its TTL again."""
+    def _compare_removed(self, op: ops.ModifyTableOps | ops.DropTableOp) -> None:
+        """Drop TTL with its columns or its table; the downgrade adds it to that table again."""
         reverse = None
         if isinstance(op, ops.DropTableOp):
-            reverse = op._reverse  # noqa: SLF001 (what the downgrade will be)
+            reverse = op._reverse  # noqa: SLF001 (it becomes the downgrade)
             names = {getattr(item, "name", None) for item in reverse.columns} if reverse else set()
         else:
             names = {line.column_name for line in op.ops if isinstance(line, ops.DropColumnOp)}
@@ -346,7 +367,7 @@ class _Comparison:
             return
         existing = read_schema(self._connection, target)
         if existing.check == "missing":
-            return  # A column of that name, but not one that TTL has put there.
+            return  # A column of that name that TTL didn't add.
         has_any = any(index in existing.indexes for index in target.index_names)
         added = AddTTLOp(
             op.table_name,
@@ -364,8 +385,8 @@ class _Comparison:
         for modified in self._modifications(op.table_name, op.schema):
             self._strip(modified, target)
 
-    def _compare_dates(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
-        """The index of `ExpireAt` and `ExpireAfter`, which Alembic would add under a lock."""
+    def _compare_date_index(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
+        """Replace Alembic's operation for the index on a table's dates, which would lock it."""
         key = (modified.schema, modified.table_name)
         if modified not in self._upgrade.ops or any(
             (isinstance(op, ops.CreateTableOp) and _creates(op, key))
@@ -397,7 +418,7 @@ class _Comparison:
         if not modified.ops:
             self._upgrade.ops.remove(modified)
 
-    # --- Alembic's own lines ---------------------------------------------------------------
+    # --- Alembic's own operations ----------------------------------------------------------
 
     def _modifications(self, name: str, *schemas: str | None) -> list[ops.ModifyTableOps]:
         return [
@@ -407,7 +428,7 @@ class _Comparison:
         ]
 
     def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema) -> int:
-        """Take out what the operation does itself; return where the table's lines end."""
+        """Remove what our operation does; return the position after the table's operations."""
         ours = {*target.table.c.keys(), INHERITED_END, OWN_END, *target.index_names}
 
         def subject(op: ops.MigrateOperation) -> str | None:
@@ -423,19 +444,19 @@ class _Comparison:
         return position - 1
 
 
-def _altered(table: Table, policy: Any) -> AlterTTLOp:
-    """An operation that leaves the policy of a table as it is."""
+def _unchanged(table: Table, policy: Declared) -> AlterTTLOp:
+    """Return an operation that leaves the policy of a table as it is."""
     op = AlterTTLOp(table.name, policy, schema=table.schema)
     op.existing_ttl = policy
     return op
 
 
 def _policy(binding: Binding) -> Policy:
-    """What an operation is told of a policy that isn't a default alone: its numbers now."""
+    """Return the policy of a table with a layout as its operation gets it, with today's numbers."""
     policy, limit = binding.policy, binding.max_lifetime
     if not isinstance(policy, TTL):
         return whole_policy(binding)
-    assert limit is not None  # noqa: S101 (else nobody asks)
+    assert limit is not None  # noqa: S101 (a layout of such a table requires it)
     created, seconds, zone = limit.created.name, limit.seconds, policy.timezone
     if adds_columns(binding):
         return TTL(default_now(binding), max_lifetime=seconds, created=created, timezone=zone)
@@ -443,27 +464,27 @@ def _policy(binding: Binding) -> Policy:
 
 
 def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
-    # Alembic keeps the name of the default schema where the metadata says it.
+    # Alembic keeps the name of the default schema if the metadata names it.
     return op.table_name == key[1] and (op.schema == key[0] or key[0] is None)
 
 
 def _without(
     columns: Sequence[SchemaItem], target: TargetSchema, check_name: str = ""
 ) -> list[SchemaItem]:
-    """What isn't ours; MySQL has a name of its own for the CHECK."""
+    """Return the columns and constraints that aren't TTL's; MySQL may name the CHECK itself."""
     ours = (target.check_name, check_name or target.check_name)
     names = {*target.table.c.keys(), INHERITED_END, OWN_END, *ours}
     return [item for item in columns if getattr(item, "name", None) not in names]
 
 
 def _lacking(aspects: Sequence[Aspect], binding: Binding) -> list[Mapping[str, object]]:
-    """The arguments by which a table gets what extensions say that it lacks."""
-    every = (aspect.lacking(binding) for aspect in aspects)
-    return [arguments for arguments in every if arguments is not None]
+    """Return the arguments that add what, according to the extensions, a table lacks."""
+    arguments = (aspect.lacking(binding) for aspect in aspects)
+    return [needed for needed in arguments if needed is not None]
 
 
 def _other_notes(aspects: Sequence[Aspect], target: TargetSchema) -> set[str]:
-    """The policies that the database holds of a table, but the one that it should hold."""
+    """Return the notes of policies that the database holds of a table, but shouldn't."""
     return set().union(*(aspect.notes() for aspect in aspects)) - {target.noted}
 
 
@@ -474,7 +495,7 @@ def _difference(
     aspects: Sequence[Aspect],
     lacking: Sequence[Mapping[str, object]],
 ) -> AddTTLOp | AlterTTLOp | None:
-    """The operation that makes the table what the model says; None where it is."""
+    """Return the operation that brings the table to the model's state; None if none is needed."""
     name, schema, default = target.table.name, target.table.schema, default_now(binding)
     others = _other_notes(aspects, target)
     if target.last_modified.name not in existing.columns:
@@ -500,33 +521,33 @@ def _difference(
         op.existing_ttl = _default_in(before)
         if policy != TTL(default):
             op.default_ttl, op.existing_ttl = policy, before
-    elif {} in lacking:  # the default itself, which isn't where it should be
+    elif {} in lacking:  # the stored default itself
         op.existing_ttl = _former(target, existing, aspects)
     elif existing.check in ("there", "unenforced") and existing.stamps:
-        return None  # Whether MySQL copies the table to enforce it is for people to say.
+        return None  # Only the user can decide that MySQL copies the table to enforce the CHECK.
     return op
 
 
 def _former(
     target: TargetSchema, existing: ExistingSchema, aspects: Sequence[Aspect]
 ) -> int | DefaultExtension | None:
-    """What the table's default was, as far as the database tells."""
+    """Return the table's former default, as far as the database shows it."""
     start = seconds_of(target)
-    every = (aspect.former(start, existing.scope) for aspect in aspects)
-    return next(filter(None, every), start)
+    stored = (aspect.former(start, existing.scope) for aspect in aspects)
+    return next(filter(None, stored), start)
 
 
-def _before(policy: TTL, noted: set[str], aspects: Sequence[Aspect]) -> TTL:
-    """The policy that the database holds by its note, as far as that tells."""
-    first = min(noted).partition("_")[0]
+def _before(policy: TTL, notes: set[str], aspects: Sequence[Aspect]) -> TTL:
+    """Return the policy that the database holds, as far as its notes show it."""
+    first = min(notes).partition("_")[0]
     if policy.kinds:
         return policy
     if first != LOOKED_UP:
         return policy.with_default(None if first == "None" else int(first))
     if default_extension(policy) is not None:
         return policy
-    every = (aspect.former(policy.default) for aspect in aspects)
-    return policy.with_default(next(filter(None, every), policy.default))
+    stored = (aspect.former(policy.default) for aspect in aspects)
+    return policy.with_default(next(filter(None, stored), policy.default))
 
 
 def _default_in(policy: TTL) -> int | DefaultExtension | None:

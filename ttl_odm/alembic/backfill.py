@@ -1,8 +1,8 @@
-"""Giving old rows the life that they have behind them, a few thousand at a time.
+"""The backfill: old rows get their last modification from a column, a few thousand at a time.
 
-The rows are walked by primary key. Each statement changes only rows whose ``_ts`` still is the
-instant at which the column was added, so a row that was written meanwhile keeps its stamp, and a
-walk that is begun again changes nothing twice.
+It walks along the primary key. Each statement changes only rows whose ``_ts`` still is the instant
+at which the column was added. So a row that was written meanwhile keeps its stamp, and a repeated
+walk changes nothing twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 
 def instant_of(source: Column[Any], dialect: Dialect) -> str:
-    """SQL for the instant that a column of dates and times holds, in the unit of ``_ts``."""
+    """Return SQL for the instant in a column of dates and times, in the unit of ``_ts``."""
     # MySQL's TIMESTAMP is stored in UTC.
     zoned = type(source.type).__name__ == "TIMESTAMP"
     if dialect.name == "postgresql":
@@ -48,8 +48,12 @@ def instant_of(source: Column[Any], dialect: Dialect) -> str:
 class Backfill:
     """One walk over a table.
 
-    ``since`` is SQL for the ``_ts`` that old rows have, and ``instant`` for the one they are to
-    get; None keeps it. ``rewriting`` writes every row, also where nothing changes (see `sqlite`).
+    Args:
+        runner: Runs the statements.
+        target: The table.
+        since: SQL for the ``_ts`` that old rows have.
+        instant: SQL for the ``_ts`` that they get; None keeps theirs.
+        is_rewrite: Whether to write every row, even if nothing changes (see `sqlite`).
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class Backfill:
         *,
         since: str,
         instant: str | None,
-        rewriting: bool,
+        is_rewrite: bool,
     ) -> None:
         """Read the table's key."""
         self._runner = runner
@@ -69,33 +73,33 @@ class Backfill:
         rowid: Any = literal_column("rowid")
         self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
         stamp = table.c[target.last_modified.name]
-        # Nobody was modified in the future, so an instant after the migration's is not taken.
+        # No row was modified in the future, so instants after the migration's are ignored.
         new = since if instant is None else clock_of(runner.dialect).least(instant, since)
         value: ColumnElement[Any] = literal_column(new)
-        if rewriting:
+        if is_rewrite:
             value = literal_column(
                 f"CASE WHEN {stamp.name} = {since} THEN COALESCE({new}, {since}) "
                 f"ELSE {stamp.name} END"
             )
             self._change = update(table).values({stamp: value})
         else:
-            changing = update(table).where(stamp == literal_column(since), value.is_not(None))
-            self._change = changing.values({stamp: value})
+            change = update(table).where(stamp == literal_column(since), value.is_not(None))
+            self._change = change.values({stamp: value})
         if runner.dialect.name in MYSQL_FAMILY:
             names = {"schema": table.schema, "table": table.name}
-            # What the database would set to now because we write the row.
+            # Columns that the database would set to now because the row is written.
             for name in runner.connection.execute(_ON_UPDATE, names).scalars():
                 self._change = self._change.values({table.c[name]: table.c[name]})
 
     def run(self) -> None:
-        """Walk."""
+        """Walk over the table."""
         connection, settings = self._runner.connection, self._runner.settings
         total = connection.scalar(select(func.count()).select_from(self._table)) or 0
         last: Any = None
         with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
                 after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
-                # The last key of the next batch, None where the table ends before it is full.
+                # The last key of the next batch; None if the rest of the table doesn't fill it.
                 query = select(*self._key).select_from(self._table).order_by(*self._key)
                 query = query.where(after).offset(settings.batch_rows - 1).limit(1)
                 bound = connection.execute(query).one_or_none()
@@ -108,7 +112,7 @@ class Backfill:
                     return
                 last = bound
                 if self._runner.dialect.name == "sqlite":
-                    # One writer at a time: let the others have theirs.
+                    # Give other writers as much time: SQLite has one at a time.
                     sleep(monotonic() - begin)
 
     def _compare(self, sign: str, key: Any) -> ColumnElement[bool]:
@@ -126,9 +130,9 @@ _ON_UPDATE: Final = text(
 
 @contextmanager
 def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, a line now and then in a log."""
+    """Show a bar on a terminal, or a log line every ten seconds; yield what advances it."""
     if sys.stderr.isatty():
-        # rich is slow to import, and most migrations have nothing to show.
+        # rich is slow to import, and most migrations have no backfill.
         from rich.console import Console  # noqa: PLC0415
         from rich.progress import Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 

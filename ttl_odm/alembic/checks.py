@@ -1,7 +1,7 @@
-"""What is checked before the first DDL.
+"""The checks of a migration before its first DDL.
 
-Every check here only reads. So a migration that can't work, or would do what nobody wants, is
-refused while the table is still as it was.
+Checks only read, so a migration that can't work, or would do harm, is rejected while the table is
+unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Date, DateTime, Integer, inspect, text
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.alembic.target_schema import LAST_MODIFIED, OWN_TTL
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.sqlalchemy.policy.references import index_link, root_of, rule_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Connection
 
     from ttl_odm.alembic.reflection import ExistingSchema
-    from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
@@ -34,29 +33,29 @@ log = logging.getLogger("alembic.ttl_odm")
 
 
 def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl: bool) -> None:
-    """Refuse a table that has what the operation would add."""
-    there = [name for name in target.table.c.keys() if name in existing.columns]  # noqa: SIM118
-    if keep_ttl and there == [target.own_ttl.name]:
+    """Reject a table that already has columns that the operation would add."""
+    names = [name for name in target.table.c.keys() if name in existing.columns]  # noqa: SIM118
+    if keep_ttl and names == [target.own_ttl.name]:
         return
-    if len(there) == len(target.table.c):
+    if len(names) == len(target.table.c):
         raise MigrationRefusedError(
-            f"Table {target.label} already has TTL: it has the columns {', '.join(there)}. "
+            f"Table {target.label} already has TTL: it has the columns {', '.join(names)}. "
             "Use op.alter_ttl() to change it or to add what is missing."
         )
-    if there == [target.own_ttl.name]:
+    if names == [target.own_ttl.name]:
         raise MigrationRefusedError(
-            f"Table {target.label} already has a column {there[0]!r}. If it holds rows' own ttl "
+            f"Table {target.label} already has a column {names[0]!r}. If it holds rows' own ttl "
             "in seconds, keep it with op.add_ttl(..., keep_ttl=True); otherwise rename it."
         )
-    if there:
+    if names:
         raise MigrationRefusedError(
-            f"Table {target.label} already has a column {there[0]!r}, which is not left over from "
+            f"Table {target.label} already has a column {names[0]!r}, which is not left over from "
             "an unfinished op.add_ttl(). Drop or rename it first."
         )
 
 
 def refuse_missing(target: TargetSchema, existing: ExistingSchema) -> None:
-    """Refuse a table without TTL where an operation changes or removes it."""
+    """Reject a table without TTL, for operations that change or remove it."""
     missing = [name for name in (LAST_MODIFIED, OWN_TTL) if name not in existing.columns]
     if missing:
         raise MigrationRefusedError(
@@ -66,7 +65,7 @@ def refuse_missing(target: TargetSchema, existing: ExistingSchema) -> None:
 
 
 def refuse_kept(connection: Connection, target: TargetSchema, existing: ExistingSchema) -> None:
-    """Refuse a column of rows' own ttl that is not such a column, or holds what is not a ttl."""
+    """Reject an existing column of rows' own ttl that isn't an integer or holds invalid values."""
     name = target.own_ttl.name
     if not isinstance(existing.columns[name].type, Integer):
         raise MigrationRefusedError(
@@ -78,7 +77,7 @@ def refuse_kept(connection: Connection, target: TargetSchema, existing: Existing
 
 
 def refuse_unchecked(connection: Connection, target: TargetSchema) -> None:
-    """Refuse rows that the CHECK would not let in."""
+    """Reject rows that violate the CHECK."""
     dialect, name = connection.dialect, target.own_ttl.name
     table, condition = target.plain(dialect), target.condition(dialect)
     wrong = connection.scalar(text(f"SELECT count(*) FROM {table} WHERE NOT ({condition})"))
@@ -92,7 +91,7 @@ def refuse_unchecked(connection: Connection, target: TargetSchema) -> None:
 
 
 def refuse_source(target: TargetSchema, existing: ExistingSchema, name: str) -> Column[Any]:
-    """Refuse a column that no instant can be read from; return it otherwise."""
+    """Return the column of ``backfill=``; reject one from which no instant can be read."""
     column = existing.columns.get(name)
     if column is None:
         raise MigrationRefusedError(
@@ -120,20 +119,24 @@ def refuse_expiring(
     seconds: int | None,
     at_most: float | None,
 ) -> None:
-    """Refuse to let more than a part of the rows (0 to 1, None for any) expire at once.
+    """Reject a migration by which too many rows would expire at once.
 
-    ``instant`` is SQL for what a row's last modification will be, ``seconds`` the default ttl that
-    will hold.
+    Args:
+        connection: The database.
+        target: The table.
+        instant: SQL for a row's last modification after the migration.
+        seconds: The default ttl after the migration.
+        at_most: The share of the rows, from 0 to 1, that may expire; None for any.
     """
     if at_most is None or seconds is None or seconds == NEVER:
         return
     clock = clock_of(connection.dialect)
-    gone = f"{instant} <= {clock.now} - {seconds} * {clock.second}"
-    counting = text(
-        f"SELECT count(*), coalesce(sum(CASE WHEN {gone} THEN 1 ELSE 0 END), 0) "
+    is_expired = f"{instant} <= {clock.now} - {seconds} * {clock.second}"
+    query = text(
+        f"SELECT count(*), coalesce(sum(CASE WHEN {is_expired} THEN 1 ELSE 0 END), 0) "
         f"FROM {target.plain(connection.dialect)}"
     )
-    rows, expired = connection.execute(counting).one()
+    rows, expired = connection.execute(query).one()
     if rows and expired > at_most * rows:
         raise MigrationRefusedError(
             f"Table {target.label}: {int(expired):,} of {rows:,} rows ({expired / rows:.1%}) would "
@@ -143,7 +146,7 @@ def refuse_expiring(
 
 
 def refuse_partitioned(target: TargetSchema, existing: ExistingSchema) -> None:
-    """Refuse indexes that are not built while others write."""
+    """Reject indexes that can't be built without blocking writers."""
     if existing.is_nested and not all(map(existing.has_index, target.index_names)):
         raise MigrationRefusedError(
             f"Table {target.label} has partitions that are partitioned themselves or are foreign "
@@ -173,7 +176,7 @@ _MYSQL_RIGHTS: Final = text(
 
 
 def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
-    """Refuse a user who may not do what the operation does."""
+    """Reject a database user who lacks the rights for the operation."""
     dialect = connection.dialect
     reason = None
     if dialect.name == "postgresql":
@@ -196,7 +199,7 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
         user, read_only, role, may_alter = connection.execute(
             _MYSQL_RIGHTS, {"schema": table.schema, "table": table.name}
         ).one()
-        # What a role may do is not in these views; the server itself says no then.
+        # These views don't have a role's rights. If these don't suffice, the server reports it.
         if not may_alter and role is None:
             reason = f"{user} lacks ALTER; GRANT ALTER, INDEX, CREATE, DROP and UPDATE on it"
         elif read_only and not may_alter:
@@ -211,13 +214,12 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
 def warn_of_restricting_keys(
     runner: Runner, target: TargetSchema, existing: ExistingSchema
 ) -> None:
-    """Log which foreign keys will keep expired rows of a table from being deleted."""
+    """Log the foreign keys that will keep expired rows of a table from being deleted."""
     if runner.offline or not existing.columns:
         return
-    declared = runner.metadatas
     name = target.table.schema, target.table.name
     for key in ReferringKeys(enforced=False).of(runner.connection, name):
-        if key.restricts and not any(key.is_link_in(one) for one in declared):
+        if key.restricts and not any(map(key.is_link_in, runner.metadatas)):
             log.warning(
                 "Table %s: %s refers to it without ON DELETE, so referring rows prevent expired "
                 "rows from being deleted. Write __ttl__ = Follows(%r) on the referring model, so "
@@ -230,27 +232,28 @@ def warn_of_restricting_keys(
 
 
 def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> None:
-    """Log which columns that lead to a table's rows have no index, which the sweeper needs."""
+    """Log the references to a table's rows that lack the index that the sweeper needs."""
     if runner.offline or not existing.columns:
         return
     connection, table = runner.connection, target.table
     keys, rules = ReferringKeys(enforced=False), list(_rules_below(runner, target))
-    place = keys.resolved(connection, (table.schema, table.name))
+    parent = keys.resolved(connection, (table.schema, table.name))
     unindexed = {
         (key.table, frozenset(key.columns)): key
-        for key in keys.of(connection, place)
+        for key in keys.of(connection, parent)
         if not key.has_index
     }
     for rule in rules:
-        where = keys.place(connection, rule.table)
+        schema, name = place = keys.place(connection, rule.table)
         own = in_key_order(rule.table, rule.links().own)
         columns = [str(column.name) for column in own]
-        if not inspect(connection).has_table(where[1], where[0]):
+        if not inspect(connection).has_table(name, schema):
             continue
-        for known in [known for known in unindexed if known[0] == where]:
-            if known[1].issubset(columns):
-                del unindexed[known]
-        if sweep_of(rule.owner) == "scan" or is_indexed(connection, where, columns):
+        # The warning about the rule, if any, is enough.
+        for reference in [reference for reference in unindexed if reference[0] == place]:
+            if reference[1].issubset(columns):
+                del unindexed[reference]
+        if sweep_of(rule.owner) == "scan" or is_indexed(connection, place, columns):
             continue
         fix = "create the index that its model declares, in a migration"
         if link_index(rule.table) is not None:
@@ -276,7 +279,7 @@ def warn_of_unindexed_links(runner: Runner, target: TargetSchema, existing: Exis
 
 
 def _rules_below(runner: Runner, target: TargetSchema) -> Iterator[Rule]:
-    """The rules of the application's models that lead to a table, directly or not."""
+    """Yield the rules of the application's models that lead to a table, directly or not."""
     for metadata in runner.metadatas:
         for table in list(metadata.tables.values()):
             rule = rule_of(table)
@@ -284,5 +287,5 @@ def _rules_below(runner: Runner, target: TargetSchema) -> Iterator[Rule]:
             if rule is None or root is None or root.table.name != target.table.name:
                 continue
             if target.table.schema in (None, root.table.schema):
-                index_link(table)
+                index_link(table)  # so that `link_index` returns the index of the model
                 yield rule

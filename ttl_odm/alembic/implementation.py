@@ -1,7 +1,7 @@
 """What ``op.add_ttl``, ``op.alter_ttl`` and ``op.drop_ttl`` do, from the checks to the last step.
 
-Nothing is changed before every check has passed. What a database does differently is in
-`ttl_odm.alembic.steps` and its three children.
+Nothing is changed before every check has passed. What differs by database is in
+`ttl_odm.alembic.steps` and its three subclasses.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from alembic.operations import Operations
 
 from ttl_odm.alembic import checks
-from ttl_odm.alembic.aspects import asked_by, on_table, seconds_of
+from ttl_odm.alembic.aspects import of_operation, on_table, seconds_of
 from ttl_odm.alembic.backfill import Backfill, instant_of
-from ttl_odm.alembic.cluster import catch_up
-from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import MySQLSteps
 from ttl_odm.alembic.operations import (
     AddFollowsOp,
@@ -30,7 +28,7 @@ from ttl_odm.alembic.operations import (
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
 from ttl_odm.alembic.progress import Progress
 from ttl_odm.alembic.reflection import ExistingSchema, read_schema
-from ttl_odm.alembic.runner import Runner
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner, catch_up
 from ttl_odm.alembic.sqlite import SQLiteSteps
 from ttl_odm.alembic.target_schema import INDEXED, TargetSchema
 from ttl_odm.core.policy import as_policy
@@ -51,27 +49,26 @@ _STEPS: Final[dict[str, type[Steps[Any]]]] = {
 
 
 def steps_of(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> Steps[Any]:
-    """The steps of a database to one table."""
+    """Return the steps of a table's database."""
     return _STEPS[clock_of(runner.dialect).family](runner, target, existing)
 
 
 class _Migration:
-    """One operation on one table: what the three do alike."""
+    """One operation on one table: what ``add_ttl``, ``alter_ttl`` and ``drop_ttl`` share."""
 
     def __init__(self, operations: Operations, op: AddTTLOp | AlterTTLOp | DropTTLOp) -> None:
-        where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
         self.runner = Runner(operations.migration_context, in_transaction=op.in_transaction)
         catch_up(self.runner)
-        self.dialect = self.runner.dialect
         self._op = op
         try:
+            where = f"op.{op.verb}_ttl({op.table_name!r}) default_ttl"
             policy = as_policy(op.default_ttl, where=where)
             self.target = TargetSchema.of(op.table_name, policy, op.schema)
         except (InvalidTTL, TTLConfigurationError) as error:
             raise MigrationRefusedError(str(error)) from error
-        every = op.verb != "add" or self.target.dates is not None
+        may_have_more = op.verb != "add" or self.target.dates is not None
         self._aspects = on_table(
-            asked_by(policy, op.options(), every=every),
+            of_operation(policy, op.options(), may_have_more=may_have_more),
             None if self.runner.offline else self.runner.connection,
             self.target,
             self.runner.metadatas,
@@ -79,13 +76,13 @@ class _Migration:
 
     @cached_property
     def progress(self) -> Progress:
-        """How far an earlier run of the same revision came."""
+        """How far an earlier run of the same revision came, if there was one."""
         return Progress(self.runner, self._op.verb, self.target.table.fullname)
 
     @cached_property
     def existing(self) -> ExistingSchema:
-        """What the table has; nothing for a script."""
-        family = clock_of(self.dialect).family  # Says which databases there are.
+        """What the table has now. A script assumes a new table, or for ``alter_ttl`` TTL."""
+        family = clock_of(self.runner.dialect).family  # rejects unsupported databases
         if family not in _STEPS:
             raise MigrationRefusedError(
                 f"Table {self.target.label}: op.{self._op.verb} supports {', '.join(_STEPS)}, but "
@@ -95,7 +92,7 @@ class _Migration:
         if not self.runner.offline:
             return read_schema(self.runner.connection, self.target)
         if self._op.verb == "alter" and self.target.dates is None:
-            # The columns and the CHECK are there, or there would be nothing to alter.
+            # There would be nothing to alter without the columns and the CHECK.
             return ExistingSchema(columns=dict(self.target.table.c), check="there", stamps=True)
         return ExistingSchema()
 
@@ -109,31 +106,31 @@ class _Migration:
         return steps
 
     def check_arguments(self) -> None:
-        """Refuse what can't be, of the arguments that extensions have."""
+        """Reject invalid arguments of extensions."""
         for aspect in self._aspects:
             aspect.check(self._op, self.steps)
 
     def refuse(self) -> None:
-        """Refuse a table that can't have what is to be made, as the last check."""
+        """Reject a table that can't have what the operation makes, as the last check."""
         self.steps.refuse_copies(getattr(self._op, "sweep", "scan"))
         for aspect in self._aspects:
             aspect.refuse(self._op, self.steps)
 
     def before(self) -> None:
-        """Do what extensions have to do before the columns and indexes change."""
+        """Make the extensions' changes that come before those of columns and indexes."""
         for aspect in self._aspects:
             aspect.before(self._op, self.steps)
 
     def after(self) -> None:
-        """Do what they have to do after that."""
+        """Make the extensions' changes that come after those of columns and indexes."""
         for aspect in reversed(self._aspects):
             aspect.after(self._op, self.steps)
 
     @contextmanager
     def unfinished(self) -> Iterator[Steps[Any] | None]:
-        """The steps, for a block after which the operation is finished; None if it is already.
+        """Enter a block that finishes the operation, with its steps; None if it is finished.
 
-        Either way this run forgets the progress together with the revision.
+        Either way, the progress is deleted when the revision is recorded.
         """
         if self.progress.state == "finished":
             self.progress.begin()
@@ -145,9 +142,9 @@ class _Migration:
             self.progress.finish()
 
     def index_dates(self, sweep: str | None) -> None:
-        """A table that has its dates already gets the index, or loses it ("scan").
+        """Add, or for "scan" drop, the index on the dates of a table's own; None leaves it.
 
-        To add it again does no harm.
+        Adding it again does no harm.
         """
         target, runner = self.target, self.runner
         self._refuse_needless()
@@ -170,7 +167,7 @@ class _Migration:
             self.after()
 
     def _refuse_needless(self) -> None:
-        """Refuse what means nothing where the table has its dates."""
+        """Reject an operation, or arguments, without a meaning for a table with its own dates."""
         target, op = self.target, self._op
         makes_more = op.enforce or op.sweep == "database" if isinstance(op, AddTTLOp) else True
         if not target.indexes and not makes_more:
@@ -179,9 +176,11 @@ class _Migration:
                 "migration. To hide expired rows from other programs, write enforce=; to let the "
                 "database delete them, sweep='database'."
             )
-        copying = () if op.argument("partition") is None else ("copy_table",)
-        usual = ("sweep", "in_transaction", "partition", "enforce", "view")
-        misplaced = op.options(*usual, "window", "timezone", "max_fraction", *copying)
+        meaningful = ["sweep", "in_transaction", "partition", "enforce", "view"]
+        meaningful += ["window", "timezone", "max_fraction"]
+        if op.argument("partition") is not None:
+            meaningful.append("copy_table")
+        misplaced = op.options(*meaningful)
         if misplaced:
             raise MigrationRefusedError(
                 f"Table {target.label}: {written(target.policy)} adds an index and a view, so "
@@ -198,7 +197,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
     checks.warn_of_restricting_keys(runner, target, migration.existing)
     checks.warn_of_unindexed_links(runner, target, migration.existing)
     if target.dates is not None:
-        # No index is what "scan" asks for, and whose it is that is there, nobody knows.
+        # "scan" needs no index, and an existing one may be the application's.
         migration.index_dates(op.sweep if op.sweep in INDEXED else None)
         return
     progress = migration.progress
@@ -213,11 +212,11 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         if progress.state != "backfilled":
             if not runner.offline and (source is not None or steps.rewrites_rows):
                 assert progress.since is not None  # noqa: S101 (noted with the columns)
-                rewriting = steps.rewrites_rows
-                walk = Backfill(
-                    runner, target, since=progress.since, instant=source, rewriting=rewriting
+                is_rewrite = steps.rewrites_rows
+                backfill = Backfill(
+                    runner, target, since=progress.since, instant=source, is_rewrite=is_rewrite
                 )
-                walk.run()
+                backfill.run()
             progress.note("backfilled")
         steps.settle()
         if op.sweep in INDEXED:
@@ -228,7 +227,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
 
 
 def _check_add(migration: _Migration, op: AddTTLOp) -> str | None:
-    """Refuse what can't be added; return SQL for the instants that old rows get."""
+    """Reject what can't be added; return SQL for the instants that old rows get, if any."""
     runner, target, existing = migration.runner, migration.target, migration.existing
     resumes = migration.progress.resumes
     from_column = op.backfill not in ("now", None)
@@ -291,7 +290,7 @@ def _alter(operations: Operations, op: AlterTTLOp) -> None:
             checks.refuse_partitioned(target, migration.existing)
         quote = runner.dialect.identifier_preparer.quote
         own, stamp = quote(target.own_ttl.name), quote(target.last_modified.name)
-        # Rows with a ttl of their own don't follow the default.
+        # The default doesn't apply to rows with a ttl of their own.
         instant = f"CASE WHEN {own} IS NULL THEN {stamp} END"
         limits = seconds_of(target), op.max_expired_now
         checks.refuse_expiring(runner.connection, target, instant, *limits)
@@ -348,7 +347,7 @@ def _drop_follows(operations: Operations, op: DropFollowsOp) -> None:
 
 @contextmanager
 def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
-    """The steps to the index of a link, once it is sure that there may be one."""
+    """Check the index of a link, then enter a block with the steps."""
     if isinstance(op.columns, str) or not op.columns:
         raise MigrationRefusedError(
             f"op.{op.verb}_follows({op.table_name!r}, {op.columns!r}): give a list of the columns "
@@ -373,11 +372,11 @@ def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
 
 
 def _check_options(op: AddTTLOp | AlterTTLOp) -> None:
-    left_out = op.sweep is None and isinstance(op, AlterTTLOp)
-    if op.sweep not in ("index", "scan", "database") and not left_out:
+    is_omitted = op.sweep is None and isinstance(op, AlterTTLOp)
+    if op.sweep not in ("index", "scan", "database") and not is_omitted:
         raise MigrationRefusedError(f"sweep={op.sweep!r}: give 'index', 'scan' or 'database'.")
-    part = op.max_expired_now
-    if part is not None and (isinstance(part, bool) or not 0 <= part <= 1):
+    fraction = op.max_expired_now
+    if fraction is not None and (isinstance(fraction, bool) or not 0 <= fraction <= 1):
         raise MigrationRefusedError(
-            f"max_expired_now={part!r} is not a fraction: give a number from 0 to 1."
+            f"max_expired_now={fraction!r} is not a fraction: give a number from 0 to 1."
         )

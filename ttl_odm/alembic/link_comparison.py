@@ -1,8 +1,8 @@
 """Autogenerate for tables whose rows follow others: the index on the columns that lead to a parent.
 
-Alembic would build and drop it while writers wait, so operations of ours take the place of its own
-lines. A plain foreign key to rows that expire needs an index too, but it is the application's: the
-reader of the output is told.
+Alembic would block writers while it builds or drops this index, so our operations replace its own.
+A plain foreign key to rows that expire needs an index too, but that is the application's task:
+a missing one is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("alembic.ttl_odm")
 
 
 def compared_links(context: AutogenContext, table: Table) -> Iterator[str]:
-    """The index of a link, except that of a new table: Alembic creates it with the table."""
+    """Yield the name of a link's index, unless Alembic creates it with a new table."""
     link = link_index(table)
     if link is not None and (
         context.inspector.has_table(table.name, schema=table.schema)
@@ -48,26 +48,28 @@ def compared_links(context: AutogenContext, table: Table) -> Iterator[str]:
 
 
 class LinkComparison:
-    """One run over one database."""
+    """One comparison of the models' links with a database."""
 
     def __init__(self, connection: Connection, upgrade: ops.UpgradeOps) -> None:
         self._connection = connection
         self._upgrade = upgrade
 
     def run(self, declared: Mapping[Key, Table], is_compared: Callable[[Key, Table], bool]) -> None:
-        """Put the operations among the others, and log what only the application can index.
+        """Add the operations, and log foreign keys that only the application can index.
 
-        `is_compared` says whether the database has a table that env.py doesn't leave out.
+        Args:
+            declared: The models' tables.
+            is_compared: Whether the database has a table, and env.py's filters include it.
         """
         for op in list(self._upgrade.ops):
             if isinstance(op, ops.ModifyTableOps):
-                self._compare_lost(op)
+                self._compare_removed(op)
         for key, table in declared.items():
             self._compare(key, table, is_compared)
             self._warn_of_unindexed_keys(table)
 
     def _compare(self, key: Key, table: Table, is_compared: Callable[[Key, Table], bool]) -> None:
-        """The index of a link is built while others write, before the parents get their TTL."""
+        """Add the index of a link, before the parents get their TTL."""
         link = link_index(table)
         if link is None or not is_created_on(link, self._connection.dialect.name):
             return
@@ -91,8 +93,8 @@ class LinkComparison:
         adding = AddFollowsOp(table.name, columns, schema=table.schema)
         self._upgrade.ops.insert(position, adding)
 
-    def _compare_lost(self, modified: ops.ModifyTableOps) -> None:
-        """The index of a table that no longer follows, or has an index of its own for that."""
+    def _compare_removed(self, modified: ops.ModifyTableOps) -> None:
+        """Drop the index of a table that no longer follows, or has another index for it."""
         if modified not in self._upgrade.ops or any(
             isinstance(op, ops.DropTableOp)
             and (op.schema, op.table_name) == (modified.schema, modified.table_name)
@@ -110,7 +112,7 @@ class LinkComparison:
             self._upgrade.ops.remove(modified)
 
     def _warn_of_unindexed_keys(self, table: Table) -> None:
-        """Log which foreign keys to expiring rows no index of their model serves."""
+        """Log the foreign keys to expiring rows for which the model declares no index."""
         if self._connection.dialect.name in MYSQL_FAMILY:
             return  # InnoDB makes an index with each key
         for key in table.foreign_key_constraints:

@@ -1,6 +1,6 @@
-"""MariaDB and MySQL: the way that leaves the table alone is always named.
+"""The steps on MariaDB and MySQL: each statement names an algorithm that doesn't copy the table.
 
-Why, stands in `ttl_odm.dialects.mysql`. What is INSTANT waits briefly and is tried again.
+`ttl_odm.dialects.mysql` says why. INSTANT changes wait briefly for their lock and are retried.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
 
-from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.reflection import can_lead
-from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.alembic.runner import MigrationRefusedError
+from ttl_odm.alembic.steps import NEVER_FOR_OLD_ROWS, Steps
 from ttl_odm.alembic.target_schema import INDEXED
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL, column_line
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
@@ -32,7 +32,7 @@ _UNENFORCED: Final = (
 
 
 COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
-"""Readers go on while it is made, writers wait."""
+"""While the table is copied, readers go on and writers wait."""
 
 PARTITIONED: Final = """
 SELECT partition_method, partition_expression FROM information_schema.partitions
@@ -45,11 +45,11 @@ class MySQLSteps(Steps[MySQL]):
     """The steps on MariaDB and MySQL."""
 
     family = MySQL()
-    # In quotes: SQLAlchemy takes -1 for an expression, which no INSTANT column has for a default.
-    enough_for_old_rows = f"'{ENOUGH_FOR_OLD_ROWS}'"
+    # In quotes, or SQLAlchemy renders -1 as an expression, which can't be an INSTANT default.
+    never_for_old_rows = f"'{NEVER_FOR_OLD_ROWS}'"
 
     def _alter(self, *parts: str) -> None:
-        """Change the catalogue only."""
+        """Change only the catalogue."""
         sql = f"ALTER TABLE {self.table} {', '.join(parts)}, {self.family.INSTANT}"
         self.run.briefly([sql])
 
@@ -58,10 +58,10 @@ class MySQLSteps(Steps[MySQL]):
         return self.family.without_copy(is_mariadb=self.run.is_mariadb)
 
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
-        """With constants as defaults, which is what INSTANT takes; then the real default."""
+        """Add the columns with constant defaults, as INSTANT requires, then set the real ones."""
 
         def add(since: str) -> str:
-            # A CHECK of the table, and not of its column, would copy MariaDB's table.
+            # MariaDB would copy the table for a CHECK of the table, but not of its column.
             parts = ", ".join(self.missing_columns(since, never=never, check=True))
             unenforced = self.lacks(self.target.own_ttl.name) and not self.may_copy
             check = f" {self.family.NOT_ENFORCED}" * unenforced
@@ -76,10 +76,10 @@ class MySQLSteps(Steps[MySQL]):
             return [add(since)]
 
         if self.run.offline:
-            # A script knows no instant before it runs, so it puts the statement together there.
-            # In quotes, or SQLAlchemy takes it for an expression.
-            added = add("'\0'").replace("\\", "\\\\")
-            head, _, tail = (part.replace("'", "''") for part in added.partition("'\0'"))
+            # The instant is known only when the script runs, so the script builds the statement.
+            # The placeholder is in quotes, or SQLAlchemy takes it for an expression.
+            statement = add("'\0'").replace("\\", "\\\\")
+            head, _, tail = (part.replace("'", "''") for part in statement.partition("'\0'"))
             for sql in (
                 f"SET @ttl_odm = CONCAT('{head}', {self.family.stamp}, '{tail}')",
                 "PREPARE ttl_odm FROM @ttl_odm",
@@ -96,17 +96,17 @@ class MySQLSteps(Steps[MySQL]):
             self._alter(f"ALTER COLUMN {self.own} SET DEFAULT NULL")
 
     def settle(self) -> None:
-        """Put the CHECK at a column that was there; MySQL enforces it if it may copy for it."""
-        was_there = not (self.run.offline or self.lacks(self.target.own_ttl.name))
+        """Add the CHECK to a kept column, and let MySQL enforce it if it may copy the table."""
+        is_kept = not (self.run.offline or self.lacks(self.target.own_ttl.name))
         if self.existing.check == "there":
             return
         if self.run.is_mariadb:
-            if was_there:
+            if is_kept:
                 self._modify()
             return
         if not self.may_copy:
             log.info(_UNENFORCED, self.target.label)
-        if not was_there:
+        if not is_kept:
             return
         adding = f"ADD {self.target.check_sql(self.dialect)}"
         if not self.may_copy:
@@ -118,7 +118,7 @@ class MySQLSteps(Steps[MySQL]):
         self.run.at_length(f"ALTER TABLE {self.table} {adding} {self.family.COPY}")
 
     def _modify(self) -> None:
-        """Let MariaDB's column be what it is, with the CHECK: at once, which no ADD CHECK is."""
+        """Repeat the column's definition with the CHECK: instant on MariaDB, unlike ADD CHECK."""
         show = f"SHOW CREATE TABLE {self.table}"
         _, definition = self.run.connection.exec_driver_sql(show).one()
         line = column_line(str(definition), self.target.own_ttl.name).rstrip(",")
@@ -127,7 +127,7 @@ class MySQLSteps(Steps[MySQL]):
 
     @cached_property
     def _copies_virtual(self) -> bool:
-        """Whether virtual columns come and go by a copy: MariaDB's do, of a partitioned table."""
+        """Whether adding or dropping virtual columns copies the table: if MariaDB partitions it."""
         if self.run.offline or not self.run.is_mariadb:
             return False
         table = self.target.table
@@ -141,9 +141,9 @@ class MySQLSteps(Steps[MySQL]):
         self.run.at_length(f"ALTER TABLE {self.table} {', '.join(parts)}, {COPY}")
 
     def refuse_copies(self, sweep: Sweep | None) -> None:
-        """Refuse to add or drop virtual columns of a partitioned table of MariaDB."""
-        there, every = len(self.existing.virtual), len((INHERITED_END, OWN_END))
-        changes = there < every if sweep in INDEXED else there and sweep == "scan"
+        """Reject adding or dropping virtual columns of a table that MariaDB partitions."""
+        virtual, complete = len(self.existing.virtual), len((INHERITED_END, OWN_END))
+        changes = virtual < complete if sweep in INDEXED else virtual and sweep == "scan"
         if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
             raise MigrationRefusedError(
                 f"Table {self.target.label} is partitioned, and MariaDB copies a partitioned "
@@ -153,7 +153,7 @@ class MySQLSteps(Steps[MySQL]):
             )
 
     def add_indexes(self) -> None:
-        """Virtual columns at once, then their indexes while others write."""
+        """Add virtual columns, which is instant, then their indexes while others write."""
         if self.target.dates is None:
             target, preparer = self.target, self.dialect.identifier_preparer
             leads = self.run.offline or can_lead(self.run.connection, target)
@@ -171,14 +171,14 @@ class MySQLSteps(Steps[MySQL]):
                 indexes[str(index.name)] = f"ADD INDEX {self.quote(str(index.name))} ({over})"
         for name, sql in indexes.items():
             if not self.existing.has_index(name):
-                # In one statement, so that the sweeper is never without one.
+                # In one statement, so that the sweeper always has an index.
                 is_misled = name == self.existing.misled
                 replaced = f"DROP INDEX {self.quote(name)}, " if is_misled else ""
                 change = f"{replaced}{sql}, {self._without_copy}"
                 self.run.at_length(f"ALTER TABLE {self.table} {change}")
 
     def drop_indexes(self) -> None:
-        """One after the other, and then the columns; together they would copy the table."""
+        """Drop the indexes one by one, then the columns: together they would copy the table."""
         for name in reversed(self.target.index_names):
             if self.is_there(name in self.existing.indexes):
                 drop = f"DROP INDEX {self.quote(name)}"
@@ -194,14 +194,14 @@ class MySQLSteps(Steps[MySQL]):
             self._alter(drop)
 
     def drop_columns(self, *, keep_ttl: bool) -> None:
-        """At once; the CHECK goes with its column."""
+        """Drop the columns, which is instant; the CHECK goes with its column."""
         stamp, own = self.target.last_modified, self.target.own_ttl
         for column in [stamp] if keep_ttl else [stamp, own]:
             if self.is_there(column.name in self.existing.columns):
                 self._alter(f"DROP COLUMN {self.quote(column.name)}")
 
     def trigger_statements(self) -> list[str]:
-        """A trigger that changes the row before it is written."""
+        """Return the statement for a trigger that changes the row before it is written."""
         new, old = f"NEW.{self.stamp}", f"OLD.{self.stamp}"
         stamping = f"SET {new} = IF({new} <=> {old}, {self.family.stamp}, {new})"
         head = f"CREATE TRIGGER {self.schema}{self.trigger} BEFORE UPDATE ON {self.table}"

@@ -1,10 +1,10 @@
 """``op.add_ttl``, ``op.alter_ttl``, ``op.drop_ttl``, ``op.add_follows`` and ``op.drop_follows``.
 
-What users write and what autogenerate writes for them: each operation stands beside its reverse and
-its text in a revision. What it then does to a database is in `ttl_odm.alembic.implementation`.
+Each operation has its reverse and its source in a revision beside it. What it does to a database is
+in `ttl_odm.alembic.implementation`.
 
-An operation's fields are its options: `_register` makes ``op.add_ttl`` and the like of them, with
-the class's docstring.
+An operation's fields are its arguments: `_register` makes ``op.add_ttl`` and the other functions
+from the classes, with their docstrings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from alembic.autogenerate import renderers
 from alembic.operations import BatchOperations, MigrateOperation, Operations
@@ -33,7 +33,7 @@ Declared = int | float | timedelta | Policy | DefaultExtension | None
 
 
 class _Operation(MigrateOperation):
-    """What all have in common: a table, how they are called, and a text in a revision."""
+    """The base of all operations: a table, the call of ``op``, and the source in a revision."""
 
     verb: ClassVar[str]
     noun: ClassVar[str] = "ttl"
@@ -42,7 +42,7 @@ class _Operation(MigrateOperation):
     schema: str | None
     in_transaction: bool
 
-    if TYPE_CHECKING:  # as the dataclasses below have it
+    if TYPE_CHECKING:  # the dataclasses below have this signature
 
         def __init__(self, table_name: str, default_ttl: Declared, **options: Any) -> None: ...
 
@@ -50,12 +50,12 @@ class _Operation(MigrateOperation):
     def on_table(
         cls, operations: Operations, table_name: str, *default_ttl: Any, **options: Any
     ) -> None:
-        """Run it."""
+        """Run the operation."""
         operations.invoke(cls(table_name, *default_ttl, **options))
 
     @classmethod
     def in_batch(cls, operations: BatchOperations, *default_ttl: Any, **options: Any) -> None:
-        """Run it when the batch has done its own work, for it may replace the table."""
+        """Run the operation after the batch's own work, which may replace the table."""
         impl: Any = operations.impl
         op = cls(impl.table_name, *default_ttl, schema=impl.schema, **options)
         flush = impl.flush
@@ -67,11 +67,11 @@ class _Operation(MigrateOperation):
         impl.flush = flush_and_run
 
     def arguments(self) -> list[str]:
-        """The arguments after the table's name in a revision."""
+        """Return the source of the arguments after the table's name in a revision."""
         return [written(self.default_ttl), *_as_keywords(self.options())]
 
     def options(self, *without: str) -> dict[str, Any]:
-        """The options that differ from their defaults, but for these."""
+        """Return the options that differ from their defaults, without the named ones."""
         return {
             option.name: getattr(self, option.name)
             for option in fields(self)  # type: ignore[arg-type]
@@ -82,23 +82,23 @@ class _Operation(MigrateOperation):
         }
 
     def modules(self) -> set[str]:
-        """The modules of an application's own declarations, which `arguments` name."""
-        declared: list[object] = [self.argument("default_ttl"), *self.options().values()]
-        declared += [default_extension(one) for one in declared if isinstance(one, TTL)]
-        modules = {type(one).__module__ for one in declared if isinstance(one, Packaged)}
+        """Return the modules of the application's own declarations that `arguments` name."""
+        values: list[object] = [self.argument("default_ttl"), *self.options().values()]
+        values += [default_extension(value) for value in values if isinstance(value, TTL)]
+        modules = {type(value).__module__ for value in values if isinstance(value, Packaged)}
         return {module for module in modules if not module.startswith("ttl_odm.")}
 
     def argument(self, name: str) -> Any:
-        """The value of an argument; None where the operation doesn't have it."""
+        """Return the value of an argument, or None if the operation doesn't have it."""
         return getattr(self, name, None)
 
     def change(self, arguments: Mapping[str, object]) -> None:
-        """Let arguments have other values."""
+        """Replace the values of arguments."""
         for name, value in arguments.items():
             setattr(self, name, value)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
-        """What ``alembic check`` shows."""
+        """Return what ``alembic check`` shows."""
         return (f"{self.verb}_{self.noun}", self.schema, self.table_name, *self.arguments())
 
 
@@ -106,20 +106,23 @@ Op = TypeVar("Op", bound=_Operation)
 
 
 def _register(op_class: type[Op]) -> type[Op]:
-    """Make ``op.<verb>_<noun>``, and the same in a batch, of an operation's class."""
+    """Make ``op.<verb>_<noun>``, and its twin in a batch, from an operation's class."""
     name = f"{op_class.verb}_{op_class.noun}"
     documentation = op_class.__doc__
     signature = inspect.signature(op_class)
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for operations, source in ((Operations, "on_table"), (BatchOperations, "in_batch")):
-        # Alembic takes the docstring from here, and leaves another.
+        # Alembic takes the function's docstring from this method's, and changes that one.
         getattr(op_class, source).__func__.__doc__ = documentation
         operations.register_operation(name, source)(op_class)
-        parameters = list(signature.parameters.values())
-        if operations is BatchOperations:
-            parameters = [one for one in parameters if one.name not in ("table_name", "schema")]
+        is_batch = operations is BatchOperations
+        parameters = [
+            parameter
+            for parameter in signature.parameters.values()
+            if not (is_batch and parameter.name in ("table_name", "schema"))
+        ]
         function: Any = getattr(operations, name)
-        function.__signature__ = signature.replace(parameters=[itself, *parameters])
+        function.__signature__ = signature.replace(parameters=[self_parameter, *parameters])
     return op_class
 
 
@@ -128,7 +131,7 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
     in_batch = getattr(autogen_context, "_has_batch", False)
     table = [] if in_batch else [repr(str(op.table_name))]
     schema = [] if in_batch or op.schema is None else [f"schema={str(op.schema)!r}"]
-    # It gives op the operation, also where env.py doesn't; and it names ttl_odm.
+    # The import registers the operation even if env.py doesn't, and makes the name ttl_odm known.
     autogen_context.imports.add("import ttl_odm.alembic")
     autogen_context.imports.update(f"import {module}" for module in op.modules())
     prefix = "batch_op." if in_batch else autogen_context.opts.get("alembic_module_prefix", "op.")
@@ -137,7 +140,7 @@ def _render(autogen_context: AutogenContext, op: _Operation) -> str:
 
 
 def written(value: object) -> str:
-    """A declaration, or an option, as it stands in a revision."""
+    """Return the source of a declaration or an option in a revision."""
     if isinstance(value, TTL):
         default = default_extension(value)
         if default is None:
@@ -147,18 +150,18 @@ def written(value: object) -> str:
         return aspects.written(value)
     if isinstance(value, (ExpireAfter, ExpireAt)):
         first = [value.field, value.seconds] if isinstance(value, ExpireAfter) else [value.field]
-        arguments = [*map(repr, first), *_but_defaults(value, "field", "seconds")]
+        options = {
+            name: getattr(value, name)
+            for name, default in _POLICY_OPTIONS.items()
+            if getattr(value, name, default) != default
+        }
+        arguments = [*map(repr, first), *_as_keywords(options)]
         return f"ttl_odm.{type(value).__name__}({', '.join(arguments)})"
     return repr(value)
 
 
-def _but_defaults(value: ExpireAfter | ExpireAt, *without: str) -> list[str]:
-    usual = {"timezone": "UTC", "unit": None, "null": "never"}
-    return [
-        f"{name}={getattr(value, name)!r}"
-        for name in (field.name for field in fields(value))
-        if name not in without and getattr(value, name) != usual[name]
-    ]
+_POLICY_OPTIONS: Final = {"null": "never", "timezone": "UTC", "unit": None}
+"""The options of `ExpireAfter` and `ExpireAt`, with their defaults."""
 
 
 def _as_keywords(options: dict[str, Any]) -> list[str]:
@@ -191,7 +194,7 @@ class AddTTLOp(_Operation):
             by row-level security ("rls", PostgreSQL).
         view: The name of that view, instead of TABLE_live.
         keep_ttl: Take over an existing column ``ttl``, with its values.
-        max_expired_now: Refuse if more than this share of the rows (0 to 1) would expire at once.
+        max_expired_now: Fail if more than this share of the rows (0 to 1) would expire at once.
         partition: Partition the table by time: the model's ``__ttl_partition__``, or only its span
             ("1 day"). An existing table becomes the first partition of the new one, while others
             read and write it. A database without partitions ignores this.
@@ -227,11 +230,11 @@ class AddTTLOp(_Operation):
     in_transaction: bool = False
 
     def reverse(self) -> DropTTLOp:
-        """Return the operation that removes it again."""
-        leaves_more = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, DefaultExtension))
+        """Return the operation that removes TTL again."""
+        is_needed = isinstance(self.default_ttl, (ExpireAfter, ExpireAt, DefaultExtension))
         op = DropTTLOp(
             self.table_name,
-            self.default_ttl if leaves_more else None,
+            self.default_ttl if is_needed else None,
             schema=self.schema,
             keep_ttl=self.keep_ttl,
             view=self.view,
@@ -241,9 +244,9 @@ class AddTTLOp(_Operation):
         return op
 
     def arguments(self) -> list[str]:
-        """The arguments after the table's name in a revision."""
+        """Return the source of the arguments after the table's name in a revision."""
         options = self.options("backfill")
-        # Else there are no old rows to think of; what becomes of them should meet the eye.
+        # Always written where there may be old rows, since it decides what happens to them.
         if not self.in_transaction and not isinstance(self.default_ttl, (ExpireAfter, ExpireAt)):
             options = {"backfill": self.backfill, **options}
         return [written(self.default_ttl), *_as_keywords(options)]
@@ -254,8 +257,8 @@ class AddTTLOp(_Operation):
 class AlterTTLOp(_Operation):
     """Change or repair what a table's TTL has in the database.
 
-    A default ttl is not stored, so a new one changes no row and needs no migration. It is given
-    here for the view, the row-level security and the job, which contain it, and for
+    A default ttl is not stored, so a new one changes no row and needs no migration. It is an
+    argument here for the view, the row-level security and the job, which contain it, and for
     max_expired_now. If the model now has `Stored`, its row in the policy table is created; if it no
     longer has it, the row is removed.
 
@@ -263,7 +266,7 @@ class AlterTTLOp(_Operation):
         table_name: The table.
         default_ttl: The model's new default.
         schema: The table's schema.
-        sweep: "index" adds missing or invalid indexes, and replaces one that is led by another
+        sweep: "index" adds missing or invalid indexes, and replaces one that begins with another
             column than ``Stored(..., by=...)`` names; "scan" drops them. Both remove the job that
             "database" adds to the indexes.
         window: The hours in which that job works; "always" for any.
@@ -272,7 +275,7 @@ class AlterTTLOp(_Operation):
         touch_trigger: Whether to add or drop the trigger.
         enforce: Add a "view" or "rls", or turn both "off".
         view: The name of that view; an existing one with another name is replaced.
-        max_expired_now: Refuse if more than this share of the rows (0 to 1) would be expired under
+        max_expired_now: Fail if more than this share of the rows (0 to 1) would be expired under
             the new default.
         partition: Partition the table by time, as for ``add_ttl``.
         copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table.
@@ -356,7 +359,7 @@ class DropTTLOp(_Operation):
     added: AddTTLOp | None = field(default=None, init=False)
 
     def reverse(self) -> AddTTLOp:
-        """Return the operation that adds it again."""
+        """Return the operation that adds TTL again."""
         return self.added or AddTTLOp(
             self.table_name,
             self.default_ttl,
@@ -366,14 +369,14 @@ class DropTTLOp(_Operation):
         )
 
     def arguments(self) -> list[str]:
-        """The arguments after the table's name in a revision; a default only if indexed."""
+        """Return the source of the arguments after the table's name, without an unset default."""
         default, *options = super().arguments()
         return options if self.default_ttl is None else [default, *options]
 
 
 @dataclass
 class FollowsOp(_Operation):
-    """What the two for a table whose rows follow others have in common."""
+    """The base of the operations on a table whose rows follow others."""
 
     noun: ClassVar[str] = "follows"
 
@@ -384,7 +387,7 @@ class FollowsOp(_Operation):
     in_transaction: bool = False
 
     def arguments(self) -> list[str]:
-        """The arguments after the table's name in a revision."""
+        """Return the source of the arguments after the table's name in a revision."""
         return [repr(list(map(str, self.columns))), *_as_keywords(self.options())]
 
     def _as(self, op_class: type[Op]) -> Op:
@@ -414,7 +417,7 @@ class AddFollowsOp(FollowsOp):
     verb: ClassVar[str] = "add"
 
     def reverse(self) -> DropFollowsOp:
-        """Return the operation that drops it."""
+        """Return the operation that drops the index."""
         return self._as(DropFollowsOp)
 
 
@@ -436,5 +439,5 @@ class DropFollowsOp(FollowsOp):
     verb: ClassVar[str] = "drop"
 
     def reverse(self) -> AddFollowsOp:
-        """Return the operation that adds it again."""
+        """Return the operation that adds the index again."""
         return self._as(AddFollowsOp)

@@ -1,6 +1,6 @@
-"""PostgreSQL: what locks everybody out is short and tried again; what takes long locks nobody out.
+"""The steps on PostgreSQL: exclusive locks are short and retried, long statements block no writer.
 
-Which statement takes which lock stands in `ttl_odm.dialects.postgresql`.
+`ttl_odm.dialects.postgresql` says which statement takes which lock.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
     family = PostgreSQL()
 
     def now(self) -> str:
-        """A literal that reads the same in every session."""
+        """Return the present instant, as a literal that means the same in every session."""
         utc = "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
         instant = self.run.connection.exec_driver_sql(f"SELECT {utc}").scalar()
         return f"CAST('{instant}' AS timestamptz)"
 
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
-        """All in one go: columns, defaults, and the CHECK for new rows."""
+        """Add columns, defaults, and the CHECK for new rows together."""
         check = self.family.add_check(self.target.check_sql(self.dialect))
         if not self.lacks(self.target.last_modified.name):
             if self.existing.check == "missing":
@@ -50,7 +50,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             return f"ALTER TABLE {self.table} {', '.join(parts)}"
 
         def statements() -> list[str]:
-            if self.run.offline:  # a script knows no instant before it runs
+            if self.run.offline:  # the instant is known only when the script runs
                 head, _, tail = add("\0").replace("'", "''").partition("\0")
                 now = "quote_literal(clock_timestamp())"
                 adding = f"EXECUTE '{head}' || {now} || '::timestamptz{tail}'"
@@ -63,13 +63,13 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         self.run.briefly(statements)
 
     def settle(self) -> None:
-        """Let the CHECK hold for the old rows too."""
+        """Validate the CHECK for old rows."""
         if self.existing.check != "there":
             validate = self.family.validate_check(self.quote(self.target.check_name))
             self.run.at_length(f"ALTER TABLE {self.table} {validate}")
 
     def add_indexes(self) -> None:
-        """Without locking writers out."""
+        """Build the indexes while others write."""
         for index in self.target.indexes:
             name = str(index.name)
             if self.existing.has_index(name):
@@ -84,7 +84,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             self.build_index(name, str(CreateIndex(index).compile(dialect=self.dialect)))
 
     def _index_partitions(self, name: str, statement: str) -> None:
-        """Each partition by itself; the table's index is valid once all have theirs."""
+        """Build an index on each partition; the table's is valid once all partitions have one."""
         _, _, rest = statement.partition(f" ON {self.table} ")
         if name not in self.existing.indexes:
             only = f"CREATE INDEX {self.quote(name)} ON ONLY {self.table} {rest}"
@@ -92,21 +92,21 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         whole = relation(self.target.table.schema, name)
         names = {"table": self.target.plain(self.dialect), "index": whole}
         suffix = name.removeprefix(f"ix_{self.target.table.name}_")
-        for schema, leaf in self.run.connection.execute(_WITHOUT_INDEX, names).all():
-            own = derived_name(leaf, suffix)
-            place = f"{self.quote(schema)}."
-            there = {"index": relation(schema, own)}
-            is_valid = self.run.connection.scalar(_IS_VALID, there)
-            if is_valid is False:  # A run that was killed left it so.
-                self.run.at_length(f"DROP INDEX CONCURRENTLY {place}{self.quote(own)}")
+        for schema, partition in self.run.connection.execute(_WITHOUT_INDEX, names).all():
+            own = derived_name(partition, suffix)
+            prefix = f"{self.quote(schema)}."
+            own_name = {"index": relation(schema, own)}
+            is_valid = self.run.connection.scalar(_IS_VALID, own_name)
+            if is_valid is False:  # left by a run that was killed
+                self.run.at_length(f"DROP INDEX CONCURRENTLY {prefix}{self.quote(own)}")
             if not is_valid:
-                on = f"{self.quote(own)} ON {place}{self.quote(leaf)} {rest}"
+                on = f"{self.quote(own)} ON {prefix}{self.quote(partition)} {rest}"
                 self.run.at_length(f"CREATE INDEX CONCURRENTLY {on}")
-            attach = f"ATTACH PARTITION {place}{self.quote(own)}"
+            attach = f"ATTACH PARTITION {prefix}{self.quote(own)}"
             self.run.briefly([f"ALTER INDEX {self.schema}{self.quote(name)} {attach}"])
 
     def build_index(self, name: str, statement: str) -> None:
-        """Build an index; one that an earlier try left invalid is replaced."""
+        """Build an index, and replace one that an earlier try left invalid."""
         if name in self.existing.indexes:
             self._drop_index(name)
         self.run.patiently(partial(self._create_index, name, statement), "a lock on the table")
@@ -116,28 +116,28 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             self.run.at_once(statement)
         except Exception:
             if not self.run.in_transaction and not self.run.offline:
-                # What it leaves behind costs every write and serves no read.
-                # Whether it can be dropped or not: the next run replaces it.
+                # The invalid index costs every write and serves no read.
+                # If it can't be dropped now, the next run replaces it.
                 with suppress(DBAPIError):
                     self._drop_index(name)
             raise
 
     def drop_indexes(self) -> None:
-        """Without locking writers out."""
+        """Drop the indexes while others write."""
         for name in self.target.index_names:
             if self.is_there(name in self.existing.indexes):
                 self._drop_index(name)
 
     def _drop_index(self, name: str) -> None:
         qualified = f"{self.schema}{self.quote(name)}"
-        if self.existing.is_partitioned:  # not concurrently; it reads no row, either
+        if self.existing.is_partitioned:  # can't be done concurrently, but reads no row
             self.run.briefly([f"DROP INDEX IF EXISTS {qualified}"])
             return
         in_transaction = self.run.in_transaction
         self.run.at_length(self.family.drop_index(qualified, in_transaction=in_transaction))
 
     def drop_columns(self, *, keep_ttl: bool) -> None:
-        """In one statement; the CHECK goes with its column."""
+        """Drop the columns in one statement; the CHECK goes with its column."""
         names = [self.stamp] if keep_ttl else [self.stamp, self.own]
         parts = ", ".join(f"DROP COLUMN IF EXISTS {name}" for name in names)
         self.run.briefly([f"ALTER TABLE {self.table} {parts}"])
@@ -147,7 +147,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         return f"{self.schema}{self.trigger}()"
 
     def trigger_statements(self) -> list[str]:
-        """A trigger, and its function of the same name in the schema of the table."""
+        """Return the statements for a trigger, and for its function in the table's schema."""
         language = "RETURNS trigger LANGUAGE plpgsql"
         body = f"BEGIN NEW.{self.stamp} := {self.family.stamp}; RETURN NEW; END"
         when = f"WHEN (NEW.{self.stamp} IS NOT DISTINCT FROM OLD.{self.stamp})"
@@ -159,7 +159,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         ]
 
     def drop_trigger(self) -> None:
-        """The trigger, which is in no schema but on a table, and its function."""
+        """Drop the trigger, whose name has no schema, and its function."""
         if self.is_there(self.existing.trigger):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])

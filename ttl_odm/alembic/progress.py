@@ -1,14 +1,14 @@
-"""What an unfinished revision has done to which table: the rows of ``ttl_odm_migration``.
+"""How far an unfinished revision is with each table: the rows of ``ttl_odm_migration``.
 
-Alembic records a revision when all of it is done. Until then this table tells an operation that
-runs again what it did itself before: without it, TTL that is there already would be a mistake of
-the user's, and the instant at which old rows began to live would be forgotten. The rows go, and
-the table with them, as soon as the revision is recorded.
+Alembic records a revision once all of it is done. Until then, this table tells an operation that
+runs again what it did before. Without it, TTL that the table already has would look like the user's
+mistake, and the instant at which the lives of old rows begin would be lost. The rows, and with the
+last one the table, are removed when the revision is recorded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import (
     Column,
@@ -25,11 +25,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable, DropTable
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 
 if TYPE_CHECKING:
-    from ttl_odm.alembic.runner import Runner
+    from sqlalchemy import Executable
 
 PROGRESS_TABLE: Final = "ttl_odm_migration"
 
@@ -38,12 +38,12 @@ class Progress:
     """How far one operation is with one table.
 
     Attributes:
-        since: The instant from which old rows live, as SQL; None until the columns are there.
-        state: "" before it began, then "begun", "backfilled", "finished".
+        since: SQL for the instant at which old rows' lives begin; None until the columns exist.
+        state: "" before the operation begins, then "begun", "backfilled", "finished".
     """
 
     def __init__(self, runner: Runner, operation: str, table: str) -> None:
-        """Read it. A script begins from nothing, and a transaction leaves nothing behind."""
+        """Read the progress. A script and a transaction have none."""
         self._runner = runner
         self._key = f"{operation} {table}"
         schema = runner.context.version_table_schema
@@ -67,20 +67,23 @@ class Progress:
 
     @property
     def resumes(self) -> bool:
-        """Whether an earlier run of the same revision was here."""
+        """Whether an earlier run of the same revision began the operation."""
         return bool(self.state)
 
     def begin(self) -> None:
-        """Remember that the operation is at work, by its first write, unless an earlier run did.
+        """Record that the operation has begun, unless an earlier run did, as its first write.
 
-        Either run's rows go with the revision.
+        Either way, the row is removed when the revision is recorded.
+
+        Raises:
+            MigrationRefusedError: The database user may not create the table.
         """
         if not self._kept:
             return
         if not self.resumes:
             try:
                 self._execute(CreateTable(self._table, if_not_exists=True))
-                # Of an operation that was given up: what it says no longer holds.
+                # Rows of an operation that was given up are no longer true.
                 subject = self._key.partition(" ")[2]
                 names = [f"{operation} {subject}" for operation in ("add", "alter", "drop")]
                 self._execute(delete(self._table).where(self._table.c.name.in_(names)))
@@ -98,17 +101,17 @@ class Progress:
         context.on_version_apply_callbacks = callbacks
 
     def note(self, state: str, *, since: str | None = None) -> None:
-        """Remember how far it is."""
+        """Record how far the operation is."""
         self.state, self.since = state, since or self.since
         if self._kept:
-            # One statement: there is no moment at which nobody knows.
+            # In one statement, so that there is a row at every moment.
             noting = update(self._table).where(self._table.c.name == self._key)
             self._execute(noting.values(since=self.since, state=state))
 
     def finish(self) -> None:
-        """Remember that all is done, until the revision is recorded."""
+        """Record that the operation is done, until the revision is recorded."""
         self.note("finished")
-        # Without an env.py there is no revision to be recorded.
+        # Without an env.py no revision will be recorded.
         if self._kept and self._runner.context.environment_context is None:
             self._forget()
 
@@ -120,5 +123,5 @@ class Progress:
         if not self._runner.connection.scalar(select(func.count()).select_from(self._table)):
             self._execute(DropTable(self._table, if_exists=True))
 
-    def _execute(self, statement: Any) -> None:
+    def _execute(self, statement: Executable) -> None:
         self._runner.connection.execute(statement)

@@ -1,7 +1,7 @@
-"""What of its TTL a table has at this moment, as the database's own catalogue has it.
+"""What a table has of its TTL now, according to the database's catalogue.
 
-Every step of an operation asks here whether it is still to be done; that is what lets a failed
-migration go on where it stopped. Only reads.
+Every step of an operation checks here whether it is still needed, so a failed migration continues
+where it stopped. This module only reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, check_on, column_line
 from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import TargetSchema
 
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
-"""A default with one of these is the database's clock, not the instant of the migration."""
+"""A default with one of these words is the database's clock, not the instant of the migration."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,22 @@ class ExistingSchema:
     """The state of one table.
 
     Attributes:
-        stamps: ``_ts`` has its final default, the database's clock.
-        ttl_default: ``ttl`` still has a default, as while old rows are given -1.
-        check: Whether the CHECK is there, and holds for the rows from before it; "outdated" is that
-            of an earlier release, which on SQLite let in what is not a whole number, "unenforced"
-            one of MySQL that is there and keeps nothing out.
-        check_name: What MySQL calls it.
-        indexes: Each index of the table by its name, and whether it is valid.
-        scope: The column of scopes that leads the index over the rows that inherit; None where
-            there is none.
-        misled: The name of that index where another column leads it than the target's.
-        without_rowid: SQLite knows its rows by the primary key only.
-        is_partitioned: PostgreSQL has its rows in partitions.
-        is_nested: Some of these are partitioned themselves, or are foreign tables.
+        columns: The table's columns, without MariaDB's and MySQL's virtual ones for the indexes.
+        primary_key: The columns of the primary key.
+        stamps: Whether ``_ts`` has its final default, the database's clock.
+        ttl_default: Whether ``ttl`` still has a default, which old rows got: -1.
+        check: The state of the CHECK; "unvalidated": old rows may violate it; "outdated": it is an
+            earlier release's, which on SQLite allowed values that aren't whole numbers;
+            "unenforced": MySQL has it without enforcing it.
+        check_name: MySQL's name of the CHECK.
+        indexes: Whether each index of the table is valid, by its name.
+        scope: The column of scopes with which the index over inheriting rows begins, if one does.
+        misled: The name of this index if it begins with another column than the target's; or "".
+        virtual: The names of the virtual columns for the indexes.
+        trigger: Whether the trigger exists.
+        without_rowid: Whether it is a table WITHOUT ROWID of SQLite.
+        is_partitioned: Whether it is partitioned, on PostgreSQL.
+        is_nested: Whether some partitions are partitioned themselves, or are foreign tables.
     """
 
     columns: dict[str, Column[Any]] = field(default_factory=dict)
@@ -65,12 +68,16 @@ class ExistingSchema:
     is_nested: bool = False
 
     def has_index(self, name: str) -> bool:
-        """Whether a valid index of this name is there, and led as it has to be."""
+        """Whether there is a valid index of this name that begins with the right column."""
         return self.indexes.get(name, False) and name != self.misled
 
 
 def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
-    """Read the state of a table."""
+    """Read the state of a table.
+
+    Raises:
+        MigrationRefusedError: The database has no such table.
+    """
     table = target.table
     try:
         reflected = read_columns(connection, table.name, table.schema)
@@ -91,27 +98,28 @@ def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
         for name, column in columns.items()
     }
     stamp, own = target.last_modified.name, target.own_ttl.name
-    found: dict[str, Any] = {
+    state: dict[str, Any] = {
         "stamps": _is_of_the_clock(defaults.get(stamp, "")),
         "ttl_default": defaults.get(own, "null") not in ("", "null"),
         **_READERS[connection.dialect.name](connection, target),
     }
     inherited = index_name(table.name, "ttl_inherited")
-    if inherited in found["indexes"] and target.dates is None:
-        first = _first_of(connection, table, inherited)
+    if inherited in state["indexes"] and target.dates is None:
+        indexes = stored_indexes(connection, table)
+        first = next((index.first for index in indexes if index.name == inherited), None)
         end = INHERITED_END if connection.dialect.name in MYSQL_FAMILY else stamp
         leading = target.scope if can_lead(connection, target) else None
-        found["scope"] = None if first == end else first
-        # What begins with an expression is its owner's.
+        state["scope"] = None if first == end else first
+        # An index that begins with an expression (None) is the application's.
         if first not in (end if leading is None else leading.name, None):
-            found["misled"] = inherited
+            state["misled"] = inherited
     return ExistingSchema(
-        columns=columns, primary_key=tuple(reflected.primary_key), virtual=virtual, **found
+        columns=columns, primary_key=tuple(reflected.primary_key), virtual=virtual, **state
     )
 
 
 def can_lead(connection: Connection, target: TargetSchema) -> bool:
-    """Whether an index may begin with the column of scopes, as the database has it."""
+    """Whether the database allows an index that begins with the column of scopes."""
     if target.scope is None or connection.dialect.name not in MYSQL_FAMILY:
         return True
     table = target.table
@@ -126,21 +134,15 @@ _LENGTH: Final = text(
 )
 
 
-def _first_of(connection: Connection, table: Table, name: str) -> str | None:
-    """The column that an index of a table begins with."""
-    every = stored_indexes(connection, table)
-    return next((index.first for index in every if index.name == name), None)
-
-
 def _is_of_the_clock(default: str) -> bool:
     return any(word in default for word in _OF_THE_CLOCK)
 
 
 def read_columns(connection: Connection, name: str, schema: str | None) -> Table:
-    """A table's columns and its primary key, and nothing else that reflection might stumble on."""
+    """Read a table's columns and primary key, and nothing else on which reflection could fail."""
     inspector = inspect(connection)
     key = set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
-    table = Table(name, MetaData(info={INFO_KEY: None}), schema=schema)  # for all its rows
+    table = Table(name, MetaData(info={INFO_KEY: None}), schema=schema)  # expired rows too
     for column in inspector.get_columns(name, schema=schema):
         default = column["default"]
         table.append_column(
@@ -162,13 +164,15 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
         "touch": target.name_of("tg_", "ttl_touch"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
-    validated, trigger, cut, nested = connection.execute(_POSTGRESQL_OTHERS, names).one()
+    is_validated, trigger, is_partitioned, is_nested = connection.execute(
+        _POSTGRESQL_OTHERS, names
+    ).one()
     return {
         "indexes": {name: bool(valid) for name, valid in indexes},
-        "check": {None: "missing", False: "unvalidated", True: "there"}[validated],
+        "check": {None: "missing", False: "unvalidated", True: "there"}[is_validated],
         "trigger": trigger,
-        "is_partitioned": cut,
-        "is_nested": cut and nested,
+        "is_partitioned": is_partitioned,
+        "is_nested": is_partitioned and is_nested,
     }
 
 
@@ -200,7 +204,7 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
         "indexes": dict.fromkeys(indexes, True),
         "check": "missing" if check is None else "there" if check.is_enforced else "unenforced",
         "check_name": "" if check is None else check.name,
-        # SQLAlchemy reflects no default that is an expression without parentheses.
+        # SQLAlchemy doesn't reflect a default that is an expression without parentheses.
         "stamps": _is_of_the_clock(stamp.lower()),
         "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
     }

@@ -1,7 +1,9 @@
-"""Running statements on a busy database: in short tries, outside a transaction, or into a script.
+"""How a migration's statements run: in short tries on a busy database, or into a script.
 
-`Runner` is the one place that knows whether a migration is online or writes a script, which
-timeouts hold, and when to try again. It knows nothing of TTL.
+`Runner` alone knows whether a migration is online or writes a script, which timeouts apply, and
+when to try again. `catch_up` waits until a member of a cluster has what other members committed.
+
+This module must not know what TTL is.
 """
 
 from __future__ import annotations
@@ -10,18 +12,18 @@ import logging
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from math import ceil
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from alembic.util import CommandError
 from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 
-from ttl_odm.alembic.errors import MigrationRefusedError
-from ttl_odm.dialects.errors import code_of
-from ttl_odm.dialects.mysql import OUT_OF_TIME
-from ttl_odm.errors import TTLError
+from ttl_odm.dialects.errors import OUT_OF_TIME, WAITED, code_of
+from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -39,14 +41,18 @@ log = logging.getLogger("alembic.ttl_odm")
 _OFFLINE_TRIES: Final = 300
 
 
+class MigrationRefusedError(TTLConfigurationError, CommandError):
+    """A TTL migration can't be done as it is written."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How patient a migration is: ``context.configure(..., ttl_odm={"give_up_after": 60})``.
 
     Attributes:
-        lock_timeout: Seconds that a statement waits for a lock. For as long it may hold up
-            everybody who comes after it, so it is short, and the statement is tried again.
-        give_up_after: Seconds after which one that got no lock fails the migration.
+        lock_timeout: Seconds that a statement waits for a lock. While it waits, it blocks all
+            later statements on the table, so this is short, and the statement is tried again.
+        give_up_after: Seconds without the lock after which the migration fails.
         batch_rows: Rows that one statement of a backfill walks over.
     """
 
@@ -56,7 +62,7 @@ class Settings:
 
     @classmethod
     def of(cls, context: MigrationContext) -> Settings:
-        """Those of an env.py."""
+        """Return the settings of an env.py."""
         settings = dict(context.opts.get("ttl_odm") or {})
         names = [setting.name for setting in fields(cls)]
         for name, value in settings.items():
@@ -69,7 +75,7 @@ class Settings:
 
 
 class Statement(ExecutableDDLElement):
-    """SQL that is sent, or written into a script, as it is."""
+    """SQL that is sent or written into a script unchanged."""
 
     def __init__(self, sql: str) -> None:
         """Keep the text."""
@@ -82,29 +88,29 @@ def _render_statement(statement: Statement, _compiler: Any, **_: Any) -> str:
 
 
 class Runner:
-    """Runs the statements of one operation, or stays in the transaction at hand with them."""
+    """Runs the statements of one operation, outside transactions unless told to stay in one."""
 
     def __init__(self, context: MigrationContext, *, in_transaction: bool = False) -> None:
         """Read the settings."""
         self.context = context
         self.settings = Settings.of(context)
         self.offline = bool(context.as_sql)
-        # Elsewhere than on PostgreSQL, DDL ends a transaction or is in none.
+        # On other databases DDL ends the transaction, or runs in none.
         self.in_transaction = in_transaction and context.dialect.name == "postgresql"
 
     @property
     def dialect(self) -> Dialect:
-        """The database's."""
+        """The database's dialect."""
         return self.context.dialect
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether the server is MariaDB, and not MySQL; known once it is connected."""
+        """Whether the server is MariaDB and not MySQL; known only once connected."""
         return bool(getattr(self.dialect, "is_mariadb", False))
 
     @property
     def metadatas(self) -> Sequence[MetaData]:
-        """What env.py compares with: the models, if it says which they are."""
+        """The models' MetaData objects: env.py's ``target_metadata``, if it sets one."""
         declared: Any = self.context.opts.get("target_metadata")
         every = declared if isinstance(declared, (list, tuple)) else (declared,)
         return tuple(metadata for metadata in every if isinstance(metadata, MetaData))
@@ -118,7 +124,7 @@ class Runner:
 
     @contextmanager
     def outside_transactions(self) -> Iterator[None]:
-        """Commit what the migration did before, and let each statement stand for itself."""
+        """Commit the migration's earlier work, and let each statement commit by itself."""
         if self.in_transaction:
             yield
             return
@@ -130,13 +136,13 @@ class Runner:
                 "in_transaction=True, which locks the table until that transaction ends."
             )
         if self.context._transaction is None and not self.offline:  # noqa: SLF001
-            # No env.py: only what was read so far began a transaction.
+            # There is no env.py, and so far only reads, which began a transaction.
             self.connection.commit()
         family = clock_of(self.dialect)
         settings = {} if self.offline else family.ddl_settings
         with _reporting_losses(), self.context.autocommit_block():
             if not self.offline:
-                # Alembic asked for the isolation level: pg8000 began a transaction, and is in it.
+                # Alembic has read the isolation level, for which pg8000 began a transaction.
                 self.connection.connection.commit()
             before = {
                 name: self.connection.exec_driver_sql(family.setting(name)).scalar()
@@ -152,7 +158,7 @@ class Runner:
 
     @contextmanager
     def holding_rows(self) -> Iterator[None]:
-        """Wait briefly for locks: a batch holds the rows that it has changed until it ends."""
+        """Limit the wait for locks: a batch keeps its changed rows locked until it ends."""
         if self.dialect.name != "postgresql" or self.in_transaction:
             yield
             return
@@ -163,13 +169,14 @@ class Runner:
             self.at_once("SET lock_timeout = 0")
 
     def at_once(self, sql: str) -> None:
-        """Run one statement, once."""
+        """Run one statement, without retries."""
         self.context.impl.execute(Statement(sql))
 
     def briefly(self, make: Sequence[str] | Callable[[], Sequence[str]]) -> None:
-        """Run statements that lock everybody out, all or nothing where the database can.
+        """Run statements that need an exclusive lock, atomically where the database can.
 
-        A function makes them anew for each try.
+        Args:
+            make: The statements, or a function that makes them anew for each try.
         """
         family, wait = clock_of(self.dialect), self.settings.lock_timeout
 
@@ -190,14 +197,22 @@ class Runner:
             self.at_once(sql)
 
     def at_length(self, sql: str) -> None:
-        """Run a statement that takes long and lets writers work meanwhile."""
+        """Run a long statement that doesn't block writers."""
         if self.offline or self.in_transaction:
             self.at_once(sql)
         else:
             self.patiently(lambda: self.at_once(sql), "a lock on the table")
 
     def patiently(self, work: Callable[[], R], what: str) -> R:
-        """Try until nobody's lock is in the way, for `Settings.give_up_after` seconds at most."""
+        """Retry while locks are in the way, for at most `Settings.give_up_after` seconds.
+
+        Args:
+            work: Called again for each try.
+            what: The lock that it waits for, for messages.
+
+        Raises:
+            TTLError: A lock was in the way all this time.
+        """
         begin = monotonic()
         tries = 1
         while True:
@@ -215,7 +230,7 @@ class Runner:
                         "completed steps are kept."
                     ) from error
             log.info("waiting for %s (try %d)", what, tries)
-            # Longer after each try, so that those whom we held up get through.
+            # Longer after each try, so that the statements blocked by ours get through.
             pause = min(self.settings.lock_timeout * tries, 2.0)
             sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             tries += 1
@@ -223,10 +238,10 @@ class Runner:
 
 @contextmanager
 def _reporting_losses() -> Iterator[None]:
-    """Report a connection that was lost as such.
+    """Report a lost connection as such.
 
-    Settings can't be set back then, and Alembic's block can't be left: what these attempts raise
-    would hide the reason.
+    Without a connection, resetting the settings and leaving Alembic's block fail too, and their
+    errors would hide the reason.
 
     Raises:
         TTLError: The connection was lost.
@@ -244,9 +259,93 @@ def _reporting_losses() -> Iterator[None]:
 
 
 def _loss_behind(error: BaseException | None) -> DBAPIError | None:
-    """Find the loss of a connection that led to an error."""
+    """Return the lost connection's error in the chain of contexts that ends in an error."""
     while error is not None:
         if isinstance(error, DBAPIError) and error.connection_invalidated:
             return error
         error = error.__context__
     return None
+
+
+_READ: Final = "SHOW DATABASES"
+"""A read that any user may make. Like every read of a table, even a system table, it waits."""
+
+_LONGEST: Final = 365 * 86_400
+"""The longest wait_timeout, in seconds."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of cluster whose members lag behind each other unless a session waits for them.
+
+    Attributes:
+        member: The name of a member, for messages.
+        settings: The SELECT that reads a session's settings.
+        change: The template of the statement that changes these settings.
+        lags: The error code of a statement that waited in vain.
+    """
+
+    member: str
+    settings: str
+    change: str
+    lags: int
+
+
+_GALERA: Final = _Kind(
+    "node of the Galera cluster",
+    "SELECT @@SESSION.wsrep_sync_wait",
+    "SET SESSION wsrep_sync_wait = {}",
+    WAITED,
+)
+_GROUP: Final = _Kind(
+    "member of the group",
+    "SELECT @@SESSION.group_replication_consistency, @@SESSION.wait_timeout",
+    "SET SESSION group_replication_consistency = '{}', SESSION wait_timeout = {}",
+    3797,
+)
+
+_KINDS: Final = {"wsrep_on": _GALERA, "group_replication_consistency": _GROUP}
+_MEMBERSHIP: Final = """
+SHOW GLOBAL VARIABLES WHERE (Variable_name = 'wsrep_on' AND Value = 'ON')
+OR Variable_name = 'group_replication_consistency'
+"""
+"""Returns a row on a node of Galera, and where MySQL's plugin for groups is loaded. The row begins
+with a key of `_KINDS`. Any user may run it."""
+
+
+def catch_up(runner: Runner) -> None:
+    """Wait until this member of a cluster has applied what other members committed.
+
+    By default a member may lag. If an earlier run broke off on another member, this one might still
+    show the schema, and the progress, from before that run.
+
+    Galera waits for its ``repl.causal_read_timeout``. MySQL's ``group_replication_consistency``
+    waits for the session's ``wait_timeout``, which is set to ``give_up_after`` meanwhile:
+    https://dev.mysql.com/doc/refman/en/group-replication-configuring-consistency-guarantees.html
+
+    Raises:
+        TTLError: The member didn't catch up in time.
+    """
+    if runner.offline or runner.dialect.name not in {"mysql", "mariadb"}:
+        return
+    membership = runner.connection.exec_driver_sql(_MEMBERSHIP).first()
+    if membership is None:
+        return
+    kind = _KINDS[membership[0]]
+    seconds = ceil(min(runner.settings.give_up_after, _LONGEST))
+    waiting = (15,) if kind is _GALERA else ("BEFORE", seconds)
+    with runner.outside_transactions():  # inside one, it would not wait
+        before = runner.connection.exec_driver_sql(kind.settings).one()
+        runner.at_once(kind.change.format(*waiting))
+        try:
+            runner.connection.exec_driver_sql(_READ)
+        except DBAPIError as error:
+            if code_of(error.orig) != kind.lags:
+                raise
+            limit = "repl.causal_read_timeout" if kind is _GALERA else f"give_up_after={seconds} s"
+            raise TTLError(
+                f"This {kind.member} lags behind the others, and didn't catch up within {limit}. "
+                "Nothing was changed: migrate again once it has caught up, or at another one."
+            ) from error
+        finally:
+            runner.at_once(kind.change.format(*before))

@@ -1,9 +1,9 @@
-"""SQLite: one writer at a time, so everything is short or in batches.
+"""The steps on SQLite, which has one writer at a time, so all statements are short or in batches.
 
-ADD COLUMN takes a constant as default only, and rows that are there already don't hold the value:
-they read it from the table's definition. So each row is written once, and then the constant is
-replaced by the clock in the stored definition, in the way that SQLite's documentation of ALTER
-TABLE gives for defaults. Without that, raw INSERTs would be born at the time of the migration.
+ADD COLUMN takes only a constant default, and existing rows don't store its value: they read it from
+the table's definition. So each row is written once. Then the clock replaces the constant in the
+stored definition, in the way that SQLite's documentation of ALTER TABLE describes for defaults.
+Otherwise raw INSERTs would get the instant of the migration.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 from sqlalchemy.schema import CreateIndex
 
-from ttl_odm.alembic.steps import ENOUGH_FOR_OLD_ROWS, Steps
+from ttl_odm.alembic.steps import NEVER_FOR_OLD_ROWS, Steps
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import TTLError
 
@@ -31,16 +31,16 @@ class SQLiteSteps(Steps[SQLite]):
     rewrites_rows = True
 
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
-        """With constants as defaults; `settle` replaces them."""
+        """Add the columns with constant defaults, which `settle` replaces."""
         stamp, own = self.target.last_modified, self.target.own_ttl
         if self.lacks(own.name):
-            old = ENOUGH_FOR_OLD_ROWS if never else None
+            old = NEVER_FOR_OLD_ROWS if never else None
             column = self.target.column(own, self.dialect, default=old, check=True)
             self.run.briefly([f"ALTER TABLE {self.table} ADD COLUMN {column}"])
         if self.lacks(stamp.name):
 
             def make() -> list[str]:
-                since = _NEVER_KNOWN if self.run.offline else self.now()
+                since = _PLACEHOLDER if self.run.offline else self.now()
                 note(since)
                 column = self.target.column(stamp, self.dialect, default=since, check=False)
                 return [f"ALTER TABLE {self.table} ADD COLUMN {column}"]
@@ -53,8 +53,8 @@ class SQLiteSteps(Steps[SQLite]):
     def settle(self) -> None:
         """Replace the constants in the table's definition."""
         stamp, own = self.target.last_modified, self.target.own_ttl
-        changes = [self._change(own, ENOUGH_FOR_OLD_ROWS, check=True)]
-        since = _NEVER_KNOWN if self.run.offline else self._constant()
+        changes = [self._change(own, NEVER_FOR_OLD_ROWS, check=True)]
+        since = _PLACEHOLDER if self.run.offline else self._constant()
         if since is not None:
             changes.append(self._change(stamp, since, check=False))
         if self.run.offline:
@@ -79,7 +79,7 @@ class SQLiteSteps(Steps[SQLite]):
             self.replace_check()
 
     def replace_check(self) -> None:
-        """Ask in the stored definition for what this release asks for."""
+        """Replace the CHECK in the stored definition by this release's."""
         condition = self.target.condition(self.dialect)
         if self.run.offline:
             self._script([(f"CHECK ({self.target.check.sqltext})", f"CHECK ({condition})")])
@@ -99,7 +99,7 @@ class SQLiteSteps(Steps[SQLite]):
         self.run.patiently(lambda: self._redefine(change, check), "the file")
 
     def _check_pattern(self) -> str:
-        """Finds the CHECK in a definition: this release's, or an earlier one's."""
+        """Return a pattern for the CHECK in a definition, of this release or an earlier one."""
         conditions = (self.target.condition(self.dialect), str(self.target.check.sqltext))
         name = re.escape(self.target.check_name)
         return (
@@ -108,12 +108,12 @@ class SQLiteSteps(Steps[SQLite]):
         )
 
     def _change(self, column: Column[Any], default: str, *, check: bool) -> tuple[str, str]:
-        """A column as it was added, and as it is to be."""
+        """Return a column's definition as it was added, and as it should be."""
         before = self.target.column(column, self.dialect, default=default, check=check)
         return before, self.target.column(column, self.dialect, check=check)
 
     def _constant(self) -> str | None:
-        """The instant that still is the default; None once it is the clock."""
+        """Return the instant that still is the default, or None if the clock is."""
         schema = self.target.table.schema
         pragma = f"pragma_table_info(:table{f', {schema!r}' if schema else ''})"
         default = self.run.connection.execute(
@@ -128,7 +128,7 @@ class SQLiteSteps(Steps[SQLite]):
         return str(self.run.connection.scalar(query, {"table": self.target.table.name}))
 
     def _redefine(self, change: Callable[[str], str], check: Callable[[], None]) -> None:
-        """Change the stored definition of the table, if the check afterwards passes."""
+        """Change the table's stored definition, and roll back if `check` then raises."""
         connection = self.run.connection
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         try:
@@ -140,7 +140,7 @@ class SQLiteSteps(Steps[SQLite]):
                 "WHERE type = 'table' AND name = :table"
             )
             connection.execute(storing, {"table": self.target.table.name, "sql": sql})
-            # So that every connection reads the definition anew.
+            # This makes every connection read the definition again.
             connection.exec_driver_sql(f"PRAGMA {self.schema}schema_version = {cookie + 1}")
             connection.exec_driver_sql("PRAGMA writable_schema = OFF")
             check()
@@ -161,12 +161,12 @@ class SQLiteSteps(Steps[SQLite]):
                 f"WHERE type = 'table' AND name = '{name}'"
             )
         self.run.at_once("PRAGMA writable_schema = OFF")
-        # Any change of the catalogue makes every connection read it anew.
+        # Any change of the catalogue makes every connection read it again.
         self.run.at_once("CREATE TABLE _ttl_odm_reread (x)")
         self.run.at_once("DROP TABLE _ttl_odm_reread")
 
     def add_indexes(self) -> None:
-        """Each reads the table once, and nobody writes meanwhile."""
+        """Build the indexes: each reads the table once, and writers wait meanwhile."""
         for index in self.target.indexes:
             name = str(index.name)
             if not self.existing.has_index(name):
@@ -175,19 +175,19 @@ class SQLiteSteps(Steps[SQLite]):
                 self.run.briefly([*removal, str(CreateIndex(index).compile(dialect=self.dialect))])
 
     def drop_indexes(self) -> None:
-        """At once."""
+        """Drop the indexes, which is instant."""
         for name in self.target.index_names:
             if self.is_there(name in self.existing.indexes):
                 self.run.briefly([f"DROP INDEX IF EXISTS {self.schema}{self.quote(name)}"])
 
     def drop_columns(self, *, keep_ttl: bool) -> None:
-        """Each rewrites the table, and nobody writes meanwhile."""
+        """Drop the columns: each rewrites the table, and writers wait meanwhile."""
         dropped = [self.target.last_modified.name]
         if not keep_ttl:
             dropped.append(self.target.own_ttl.name)
             if not self.run.offline:
-                # A copy that Alembic's batch mode made has the CHECK behind the columns. There it
-                # would keep its column from being dropped.
+                # A copy that Alembic's batch mode made has the CHECK as one of the table, which
+                # would prevent its column from being dropped.
                 check = re.compile(rf",\s*{self._check_pattern()}")
                 if check.search(self._definition()):
                     self.run.patiently(
@@ -199,11 +199,11 @@ class SQLiteSteps(Steps[SQLite]):
                 self.run.briefly([f"ALTER TABLE {self.table} DROP COLUMN {self.quote(name)}"])
 
     def trigger_statements(self) -> list[str]:
-        """A second UPDATE, of a table that has no schema in front of it inside a trigger.
+        """Return the statement for a trigger that updates the row again.
 
-        Not twice in the same millisecond: with recursive_triggers that would not end.
+        Not twice in the same millisecond: with recursive_triggers it would not end.
         """
-        table = self.quote(self.target.table.name)
+        table = self.quote(self.target.table.name)  # without a schema, as a trigger requires
         new, old = f"NEW.{self.stamp}", f"OLD.{self.stamp}"
         key = ["rowid"]
         if self.existing.without_rowid:
@@ -215,5 +215,5 @@ class SQLiteSteps(Steps[SQLite]):
         return [f"{head} {when} BEGIN {stamping}; END"]
 
 
-_NEVER_KNOWN = "946684800000"
-"""Stands for the instant in a script (2000-01-01), which sets the real one when it runs."""
+_PLACEHOLDER = "946684800000"
+"""Stands for the instant (2000-01-01) in a script, which sets the real one when it runs."""

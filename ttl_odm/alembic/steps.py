@@ -1,8 +1,8 @@
-"""The steps of the operations, as each database does them without stalling its writers.
+"""The steps of the operations, which don't block writers on any database.
 
-`Steps` says what there is to do; `ttl_odm.alembic.postgresql`, `mysql` and `sqlite` say in which
-order and when, and `ttl_odm.dialects` has the statements that are the same for every ORM. Each step
-looks at what exists and does what is missing, so that it can be run again.
+`Steps` names the steps. `ttl_odm.alembic.postgresql`, `mysql` and `sqlite` implement them, with
+statements from `ttl_odm.dialects`, which are the same for every ORM. Each step compares with what
+exists and adds what is missing, so it can be run again.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import Sweep, TargetSchema
     from ttl_odm.dialects import Family
 
-ENOUGH_FOR_OLD_ROWS = "-1"
-"""The ttl that rows get which are to be left alone."""
+NEVER_FOR_OLD_ROWS = "-1"
+"""SQL for the ttl of old rows that never expire."""
 
 
 F = TypeVar("F", bound="Family")
 
 
 class Steps(ABC, Generic[F]):
-    """What one database does to one table; nothing exists there while a script is written."""
+    """The steps of one database for one table."""
 
     family: F
 
-    enough_for_old_rows = ENOUGH_FOR_OLD_ROWS
-    """The same as the default of a column that is added."""
+    never_for_old_rows = NEVER_FOR_OLD_ROWS
+    """SQL for the same ttl as the default of an added column."""
 
     rewrites_rows = False
-    """Old rows have to be written once before the operation is done."""
+    """Whether each old row has to be written once before the operation is done."""
 
     may_copy = False
-    """What MySQL does by copying the table only is wanted none the less."""
+    """Whether to allow changes that MySQL can make only by copying the table."""
 
     def __init__(self, runner: Runner, target: TargetSchema, existing: ExistingSchema) -> None:
         """Quote the names."""
@@ -60,79 +60,86 @@ class Steps(ABC, Generic[F]):
         self.trigger = self.quote(target.name_of("tg_", "ttl_touch"))
 
     def literal(self, value: str) -> str:
-        """A text as a statement has it, with its percent signs as the driver wants them."""
+        """Return a text as a literal in a statement, with the driver's form of percent signs."""
         return as_text(literal(value, String()), self.dialect)
 
     def is_there(self, exists: bool) -> bool:  # noqa: FBT001
-        """Whether something is there to be dropped; a script assumes that it is."""
+        """Whether something exists that can be dropped; a script assumes that it does."""
         return self.run.offline or exists
 
     def lacks(self, column: str) -> bool:
-        """Whether a column is still to be added."""
+        """Whether a column is missing."""
         return column not in self.existing.columns
 
     def now(self) -> str:
-        """The database's now, as a literal that a column's default may be."""
+        """Return the database's present instant, as a literal for a column's default."""
         instant = self.run.connection.exec_driver_sql(f"SELECT {self.family.stamp}").scalar()
         return str(instant)
 
     def missing_columns(self, since: str, *, never: bool, check: bool) -> list[str]:
-        """The clauses that add the columns that are missing; see `add_columns`.
+        """Return the clauses that add the missing columns; see `add_columns`.
 
-        Without ``check`` the CHECK of rows' own ttl is not its column's, but for the table to have.
+        Args:
+            since: SQL for the ``_ts`` of old rows.
+            never: Whether old rows get the ttl -1.
+            check: Whether the column of rows' own ttl has the CHECK; otherwise the caller adds it
+                to the table.
         """
         stamp, own = self.target.last_modified, self.target.own_ttl
         columns = [self.target.column(stamp, self.dialect, default=since, check=False)]
         if self.lacks(own.name):
-            old = self.enough_for_old_rows if never else None
+            old = self.never_for_old_rows if never else None
             columns.append(self.target.column(own, self.dialect, default=old, check=check))
         return [f"ADD COLUMN {column}" for column in columns]
 
     @abstractmethod
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
-        """Add the columns; with ``never`` old rows get the ttl -1.
+        """Add the columns.
 
-        ``note`` gets the instant from which old rows live, before they get it.
+        Args:
+            never: Whether old rows get the ttl -1.
+            note: Called with the instant at which the lives of old rows begin, before it is
+                written.
         """
 
     @abstractmethod
     def settle(self) -> None:
-        """Whatever has to follow once old rows have what they get."""
+        """Finish the columns once old rows have their values."""
 
     def replace_check(self) -> None:
-        """Let the CHECK be this release's; that of earlier ones differs on SQLite alone."""
+        """Replace an earlier release's CHECK by this release's; they differ only on SQLite."""
 
     @abstractmethod
     def add_indexes(self) -> None:
-        """Add what the sweeper finds expired rows by."""
+        """Add the indexes by which the sweeper finds expired rows."""
 
     @abstractmethod
     def drop_indexes(self) -> None:
-        """Take that off."""
+        """Drop the sweeper's indexes."""
 
     @abstractmethod
     def drop_columns(self, *, keep_ttl: bool) -> None:
-        """Drop the columns, or only ``_ts``."""
+        """Drop the columns, or with ``keep_ttl`` only ``_ts``."""
 
     @abstractmethod
     def trigger_statements(self) -> list[str]:
-        """Let the database stamp a row that is written without a new ``_ts``."""
+        """Return the statements that create the trigger of `add_trigger`."""
 
     def add_trigger(self) -> None:
-        """Let the database stamp rows that others write."""
+        """Let the database stamp rows that others update without a new ``_ts``."""
         if not self.existing.trigger:
             self.run.briefly(self.trigger_statements())
 
     def drop_trigger(self) -> None:
-        """Take that off."""
+        """Drop the trigger."""
         if self.is_there(self.existing.trigger):
             self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])
 
     def refuse_copies(self, sweep: Sweep | None) -> None:
-        """Refuse what takes a copy of the table, where nobody asked for that; this only reads.
+        """Reject changes that copy the table, unless `may_copy`. It only reads.
 
         Args:
-            sweep: What becomes of the indexes; None where they stay as they are.
+            sweep: The operation's ``sweep=``; None if the indexes stay as they are.
 
         Raises:
             MigrationRefusedError: With what to write.

@@ -1,8 +1,10 @@
-"""What a table has once it has TTL: columns, CHECK and indexes, taken from `schema`.
+"""What a table has once it has TTL: columns, CHECK and indexes.
 
-A migration knows a table by its name only, so a stand-in Table with the contract columns is made
-here and given to the same functions that a declared model goes through. What ``create_all()``
-makes and what a migration makes can so never drift apart. Nothing here talks to a database.
+A migration knows only a table's name. So this module makes a stand-in Table with the contract's
+columns and passes it to the functions that models go through (`ttl_odm.sqlalchemy.policy.schema`).
+So a migration can't make anything else than ``create_all()``.
+
+This module must not talk to a database.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, Index, Integer, MetaData, Table, column, text
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.core.policy import TTL, ExpireAt, Policy, default_extension, instant_field
 from ttl_odm.dialects import index_name
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
@@ -38,7 +40,7 @@ Sweep = Literal["index", "scan", "database"]
 Enforce = Literal["view", "rls"]
 
 INDEXED: Final = ("index", "database")
-"""Which of them have the sweeper's indexes."""
+"""The kinds of sweep that need the sweeper's indexes."""
 
 Columns = Mapping[str, Column[Any]]
 
@@ -48,10 +50,13 @@ OWN_TTL = "ttl"
 
 @dataclass(frozen=True)
 class TargetSchema:
-    """A table's TTL as a migration is to make it; ``table`` is the stand-in.
+    """A table's TTL as a migration should make it.
 
-    Where a column of the table itself has the dates, TTL adds an index on it and no column, and
-    ``dates`` is that column's name. It adds no index where rows may have a ttl of their own there.
+    Attributes:
+        table: The stand-in of the table.
+        policy: The table's policy.
+        dates: The column with the dates if it is the table's own: TTL then adds no columns, and
+            only for `ExpireAt` and `ExpireAfter` an index on it. None for the contract's columns.
     """
 
     table: Table
@@ -60,7 +65,7 @@ class TargetSchema:
 
     @classmethod
     def of(cls, name: str, policy: Policy, schema: str | None) -> TargetSchema:
-        """For a table of this name."""
+        """Return the target for a table and its policy."""
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
@@ -76,7 +81,7 @@ class TargetSchema:
 
     @classmethod
     def of_link(cls, name: str, columns: Sequence[str], schema: str | None) -> TargetSchema:
-        """For a table whose rows follow others: an index on the columns that lead to the parent."""
+        """Return the target for a table whose rows follow others: the index of its link."""
         table = cls.of(name, ExpireAt(columns[0]), schema).table
         table.indexes.clear()
         for column_name in columns:
@@ -87,7 +92,7 @@ class TargetSchema:
 
     @property
     def label(self) -> str:
-        """The table, for messages."""
+        """The table's name, for messages."""
         return repr(self.table.fullname)
 
     @property
@@ -102,15 +107,15 @@ class TargetSchema:
 
     @property
     def scope(self) -> ColumnClause[Any] | None:
-        """The column that leads the index over the rows that inherit, where one does."""
+        """The column of scopes, with which the index over inheriting rows begins; None without."""
         default = default_extension(self.policy)
         return None if default is None or default.by is None else column(default.by)
 
     @property
     def check(self) -> declared.TTLCheck:
-        """The CHECK of that column."""
+        """The CHECK of the column of rows' own ttl."""
         (check,) = self.own_ttl.constraints
-        assert isinstance(check, declared.TTLCheck)  # noqa: S101 (as `TargetSchema.of` made it)
+        assert isinstance(check, declared.TTLCheck)  # noqa: S101 (see `TargetSchema.of`)
         return check
 
     @property
@@ -119,7 +124,7 @@ class TargetSchema:
         return str(self.check.name)
 
     def condition(self, dialect: Dialect) -> str:
-        """What the CHECK asks for."""
+        """Return the condition of the CHECK, as SQL."""
         return declared.ttl_condition(self.check, dialect)
 
     @property
@@ -129,27 +134,31 @@ class TargetSchema:
 
     @property
     def index_names(self) -> list[str]:
-        """Their names, which are the same on every database."""
+        """The names of the sweeper's indexes, which are the same on every database."""
         return [str(index.name) for index in self.indexes]
 
     def quoted(self, dialect: Dialect) -> str:
-        """The table's name in SQL."""
+        """Return the table's name in SQL."""
         return dialect.identifier_preparer.format_table(self.table)
 
     def plain(self, dialect: Dialect) -> str:
-        """The same for ``text()`` and as a bound value: without the driver's doubled percents."""
+        """Return `quoted` without doubled percent signs, for ``text()`` and bound values."""
         return out_of_driver_format(dialect, self.quoted(dialect))
 
     def name_of(self, prefix: str, suffix: str) -> str:
-        """A name for something else that belongs to the table, short enough everywhere."""
+        """Return a name for an object of the table, short enough for every database."""
         return index_name(self.table.name, suffix).replace("ix_", prefix, 1)
 
     def column(
         self, column: Column[Any], dialect: Dialect, *, default: str | None = None, check: bool
     ) -> str:
-        """A column as it stands behind ADD COLUMN, by itself or with the CHECK of rows' own ttl.
+        """Return a column's definition, as it follows ADD COLUMN.
 
-        Existing rows get ``default``, SQL that stands in for the column's own default.
+        Args:
+            column: The column.
+            dialect: The database's dialect.
+            default: SQL for the value of existing rows, in place of the column's own default.
+            check: Whether to append the CHECK of rows' own ttl.
         """
         plain = Column(
             column.name,
@@ -161,39 +170,38 @@ class TargetSchema:
         return f"{sql} {self.check_sql(dialect)}" if check else sql
 
     def check_sql(self, dialect: Dialect) -> str:
-        """The CHECK as it stands in a table's definition."""
+        """Return the CHECK as a clause of a table's definition."""
         compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
         return str(compiler.process(self.check))
 
     def default_sql(self, dialect: Dialect) -> str:
-        """What stands behind DEFAULT in the definition of ``_ts``."""
+        """Return the default of ``_ts`` in SQL."""
         compiler = dialect.ddl_compiler(dialect, CreateTable(self.table))
         sql = str(compiler.get_column_default_string(self.last_modified))
-        # As both databases need for an expression, and as SQLAlchemy renders it with the column.
+        # MySQL and SQLite need parentheses, which SQLAlchemy adds only in a column's definition.
         return sql if dialect.name == "postgresql" or sql.startswith("(") else f"({sql})"
 
     @property
     def seconds(self) -> int | None:
-        """The default ttl: what is counted from a row's last modification.
-
-        None where there is none, or the code doesn't have it.
-        """
+        """The default ttl; None without one, or where it isn't in code."""
         if not isinstance(self.policy, TTL) or default_extension(self.policy) is not None:
             return None
         return self.policy.default
 
     @property
     def noted(self) -> str:
-        """The policy as a view, or a job, notes which it holds."""
+        """The policy's fingerprint, which views and jobs store."""
         return note_of(self.policy)
 
     def live(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
-        """The one predicate as SQL text, with the default in it.
+        """Return the condition for live rows as SQL, which contains the default.
 
-        `columns` are the table's own, as the database has them, for policies that go by these.
+        Args:
+            dialect: The database's dialect.
+            columns: The table's columns in the database, for policies that use some of them.
 
         Raises:
-            MigrationRefusedError: The one that the policy goes by is not among them.
+            MigrationRefusedError: A column that the policy uses is not among them.
         """
         binding = self.binding(columns)
         columns_read = binding.columns_of(binding.table)
@@ -203,9 +211,13 @@ class TargetSchema:
     def expired(
         self, dialect: Dialect, home: str | None = None, columns: Columns = MappingProxyType({})
     ) -> str:
-        """Whether a row has expired at the moment of the write, as SQL text with the default.
+        """Return the condition for rows that have expired at the moment of the write, as SQL.
 
-        One that isn't in code is looked up, in a schema `home` if that of its table isn't declared.
+        Args:
+            dialect: The database's dialect.
+            home: The schema of tables that declare none, in which a default that isn't in code is
+                looked up; None for that of the session.
+            columns: The table's columns; see `live`.
         """
         binding = self.binding(columns)
         predicate = Predicate(clock_of(dialect), writing=True)
@@ -213,18 +225,18 @@ class TargetSchema:
         return f"({as_text(expired, dialect, home)})"
 
     def expires_at(self, dialect: Dialect, columns: Columns = MappingProxyType({})) -> str:
-        """The instant of a row's expiry as SQL text, in the unit of ``_ts``; NULL for never."""
+        """Return SQL for the instant of a row's expiry, in the unit of ``_ts``; NULL for never."""
         binding = self.binding(columns)
         end = Predicate(clock_of(dialect)).expires_at(binding, binding.columns_of(binding.table))
         return as_text(end, dialect)
 
     def binding(self, columns: Columns = MappingProxyType({})) -> Binding:
-        """The policy over the columns that the database has; see `live`."""
+        """Bind the policy to the columns that the database has; see `live`."""
         owner = type(self.table.name, (), {"__ttl__": self.policy})
-        return binding_for(self._as_it_is(columns), owner)
+        return binding_for(self._with_columns(columns), owner)
 
-    def _as_it_is(self, columns: Columns) -> Table:
-        """The stand-in, with the columns of the table's own that the policy goes by, if any."""
+    def _with_columns(self, columns: Columns) -> Table:
+        """Return the stand-in, with the table's own columns if the policy uses some of them."""
         policy, contract = self.policy, (LAST_MODIFIED, OWN_TTL)
         names = {instant_field(policy)}
         if isinstance(policy, TTL):
@@ -246,9 +258,9 @@ class TargetSchema:
                 f"Table {self.label} has no column {missing!r}; it has {', '.join(columns)}."
             )
         metadata = MetaData()
-        for ours in self.table.metadata.tables.values():
-            if ours is not self.table:
-                ours.to_metadata(metadata)
+        for table in self.table.metadata.tables.values():
+            if table is not self.table:
+                table.to_metadata(metadata)
         copies = {name: Column(name, column.type) for name, column in columns.items()}
         if self.dates is None:
             copies |= {LAST_MODIFIED: last_modified_column(), OWN_TTL: ttl_column(_Owner)}
@@ -256,7 +268,7 @@ class TargetSchema:
 
 
 def adds_columns(binding: Binding) -> bool:
-    """Whether TTL brought a model's columns with it; other columns Alembic sees by itself."""
+    """Whether a model has the contract's columns; Alembic compares other columns itself."""
     own = binding.override
     return (
         isinstance(binding.policy, TTL)
@@ -268,16 +280,16 @@ def adds_columns(binding: Binding) -> bool:
 
 
 def as_text(element: ClauseElement, dialect: Dialect, home: str | None = None) -> str:
-    """What an element is as SQL, with its values; tables without a schema are those of `home`."""
-    where: dict[str, Any] = {}
+    """Return an element as SQL with its values; tables without a schema get the schema `home`."""
+    schema: dict[str, Any] = {}
     if home is not None:
-        where = {"schema_translate_map": {None: home}, "render_schema_translate": True}
+        schema = {"schema_translate_map": {None: home}, "render_schema_translate": True}
     with warnings.catch_warnings():
-        # A life that never ends is a NULL, with which the sum is one.
+        # The lifetime of rows that never expire is NULL, and so is their expiry.
         warnings.filterwarnings("ignore", "Bound parameter .* rendering literal NULL")
         literal = {"literal_binds": True}
-        return str(element.compile(dialect=dialect, compile_kwargs=literal, **where))
+        return str(element.compile(dialect=dialect, compile_kwargs=literal, **schema))
 
 
 class _Owner:
-    """Stands in for the class whose column it is, which only error messages name."""
+    """Stands in for the class that has the column, which only error messages name."""

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.alembic.aspects import Aspect
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.database_sweep.alembic.kinds import job_of, scheduling
 from ttl_odm.database_sweep.alembic.requirements import refuse_unsweepable
 from ttl_odm.database_sweep.alembic.settings import JobSettings

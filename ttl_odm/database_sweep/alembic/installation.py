@@ -13,7 +13,7 @@ from alembic.operations import Operations
 
 from ttl_odm.alembic import checks
 from ttl_odm.alembic.aspects import of_table, on_table
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.alembic.implementation import steps_of
 from ttl_odm.alembic.operations import AlterTTLOp, written
 from ttl_odm.alembic.reflection import read_schema

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.alembic.operations import written
 from ttl_odm.alembic.target_schema import LAST_MODIFIED
 from ttl_odm.combinations import combination

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.options import DailyWindow
 

@@ -14,14 +14,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.alembic.aspects import Aspect
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.live_views.alembic.catalogue import read_names, read_notes
 from ttl_odm.live_views.alembic.enforcement import RowSecurity, live_view
 
 if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import Operation
-    from ttl_odm.alembic.runner import Runner
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.live_views.alembic.enforcement import LiveView
 

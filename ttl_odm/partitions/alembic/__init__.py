@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table
 
 from ttl_odm.alembic.aspects import Aspect
-from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.postgresql import PostgreSQLSteps
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.partitions import Partitions

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import TIMESTAMP, text
 
-from ttl_odm.alembic.errors import MigrationRefusedError
 from ttl_odm.alembic.mysql import COPY, PARTITIONED
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from ttl_odm.alembic.errors import MigrationRefusedError
+from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.core.policy import ExpireAt
 from ttl_odm.dialects import EPOCH
 from ttl_odm.dialects.errors import code_of
