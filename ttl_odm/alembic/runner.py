@@ -22,7 +22,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 
-from ttl_odm.dialects.errors import OUT_OF_TIME, WAITED, code_of
+from ttl_odm.dialects.errors import WAITED, code_of
+from ttl_odm.dialects.mysql import OUT_OF_TIME
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -1,10 +1,9 @@
-"""Tables that the database sweeps by itself, by a job: ``sweep="database"``.
+"""Tables that the database sweeps itself, by a job: ``sweep="database"``.
 
-An extension for SQLAlchemy, whose models say nothing of it: the database has such a job, or not.
+An extension for SQLAlchemy. Models don't declare it: the database has such a job, or hasn't.
 
-- `jobs`: what a job has done, for status, checks and metrics;
-- `names`: what its parts are called;
-- `sqlalchemy`: reading it;
-- `alembic`: making it;
-- `cli`: ``ttl-odm install-sweep``, and what ``ttl-odm check`` looks at.
+- `jobs`: a job's names, and what its last run did, for status, checks and metrics;
+- `sqlalchemy`: reading a job;
+- `alembic`: creating a job;
+- `cli`: ``ttl-odm install-sweep``, and the checks for ``ttl-odm check``.
 """

@@ -1,20 +1,19 @@
-"""`sweep="database"`: the database deletes expired rows by itself, with no process of ours.
+"""`sweep="database"`: the database deletes expired rows itself, without a process of ours.
 
 On MariaDB and MySQL an EVENT calls a procedure, on PostgreSQL a job of pg_cron does. The procedure
-deletes in batches, oldest first, rows that nobody holds. The default ttl is written into it, so
-`op.alter_ttl` replaces both; one that is stored it looks up, as every statement does. What the last
-run did, and when it may run, is in a table of one row, TABLE_ttl_sweeps.
+deletes in batches, oldest rows first, and skips locked rows. It contains the default ttl, so
+`op.alter_ttl` replaces both; a stored default it looks up, as every statement does. A table of one
+row, TABLE_ttl_sweeps, has the result of the last run and the job's settings.
 
-A `Sweeper` has the right of way: each batch reads the row of its lease under a shared lock, and
-gives up where somebody holds the lease, or has paused the sweepers. So a sweeper that acquires the
-lease waits for one batch, and has the table for itself from then on.
+A `Sweeper` has priority: each batch reads the row of the sweepers' lease under a shared lock, and
+gives up if a sweeper holds the lease, or sweeping is paused. So a sweeper that acquires the lease
+waits for one batch, and has the table for itself from then on.
 
-- `requirements`: which tables can be swept so;
-- `settings`: the hours and the fuse of a job;
-- `job`, `mysql_job`, `postgresql_job`, `kinds`: its statements on each database;
-- `installation`: the same without a revision.
+- `requirements`: which tables can be swept this way, and the job of each;
+- `job`, `mysql_job`, `postgresql_job`: a job's settings, and its statements on each database;
+- `installation`: the job without a revision.
 
-`DatabaseSweep` is what Alembic's part of the base asks; see `Aspect`.
+`DatabaseSweep` is the extension's `Aspect`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.alembic.aspects import Aspect
 from ttl_odm.alembic.runner import MigrationRefusedError
-from ttl_odm.database_sweep.alembic.kinds import job_of, scheduling
-from ttl_odm.database_sweep.alembic.requirements import refuse_unsweepable
-from ttl_odm.database_sweep.alembic.settings import JobSettings
-from ttl_odm.database_sweep.names import JOB_LOG
+from ttl_odm.database_sweep.alembic.job import JobSettings
+from ttl_odm.database_sweep.alembic.requirements import job_of, refuse_unsweepable
+from ttl_odm.database_sweep.jobs import JOB_LOG, JobState
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.database_sweep.sqlalchemy.losses import would_lose
 
@@ -39,28 +37,27 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
-    from ttl_odm.database_sweep.jobs import JobState
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
 
 
 class DatabaseSweep(Aspect):
-    """The job of one table, where its database has jobs."""
+    """The job of one table, if its database has jobs."""
 
     @classmethod
     def tables(cls, connection: Connection, declared: Sequence[Table]) -> IsTable:  # noqa: ARG003
-        """What jobs have recorded, in tables that no model has."""
+        """Return what recognizes the tables with the results of jobs."""
         models = {table.name for table in declared}
         return lambda _, name: name.endswith(f"_{JOB_LOG}") and name not in models
 
     def notes(self) -> set[str]:
-        """The one that the job holds."""
+        """Return the fingerprint of the job's policy."""
         job = self._existing
         return set() if job is None or job.default is None else {job.default}
 
     def lacking(self, binding: Binding) -> Mapping[str, object] | None:
-        """No job, where one would lose rows: a downgrade can't bring it back."""
+        """Return the arguments that remove a job that would lose rows; no downgrade restores it."""
         if self._existing is None or self.connection is None:
             return None
         if not would_lose(self.connection, binding):
@@ -69,7 +66,7 @@ class DatabaseSweep(Aspect):
         return {"sweep": "scan" if is_scanned else "index"}
 
     def keeping(self, verb: str) -> Mapping[str, object]:
-        """The job; with its hours and its fuse, where it is to be made anew."""
+        """Return the arguments that keep the job, to create it again with its window and fuse."""
         job = self._existing
         if job is None:
             return {}
@@ -81,12 +78,12 @@ class DatabaseSweep(Aspect):
         return kept
 
     def check(self, op: Operation, steps: Steps[Any]) -> None:
-        """Refuse a table that the database can't sweep by itself, where it is to."""
-        is_there, settings = self._existing is not None, self._settings(op)
-        sweep, label = op.argument("sweep"), self.target.label
+        """Reject a job for a table that the database can't sweep, and settings without a job."""
         if op.verb == "drop":
             return
-        if sweep == "database" or (sweep is None and is_there):
+        sweep, label, has_job = op.argument("sweep"), self.target.label, self._existing is not None
+        settings = JobSettings.of(op, label)
+        if sweep == "database" or (sweep is None and has_job):
             is_laid_out = op.argument("partition") is not None
             refuse_unsweepable(steps.run, self.target, steps.existing, is_laid_out=is_laid_out)
             settings.refuse_unknown_zone(steps.run, label)
@@ -98,43 +95,40 @@ class DatabaseSweep(Aspect):
             )
 
     def before(self, op: Operation, steps: Steps[Any]) -> None:
-        """Remove it where another way was chosen, before the indexes that it searches by."""
-        # A script of a table that has its dates assumes that there is none.
+        """Remove the job for another ``sweep=``, before the indexes that it uses."""
+        # A script for a table with its own dates assumes that there is no job.
         is_assumed = self.target.dates is None or not steps.run.offline
         if is_assumed and (op.verb == "drop" or self._sweep(op) in ("index", "scan")):
             self._drop(steps)
 
     def after(self, op: Operation, steps: Steps[Any]) -> None:
-        """Create it for "database", or replace the one that is there, with another default ttl.
+        """Create the job for "database", or replace an existing one, with the new default ttl.
 
-        Its settings stay as they are but for those that are given.
+        Settings that are not among the arguments stay as they are.
         """
         if op.verb == "drop":
             return
         sweep, job = self._sweep(op), self._existing
         if sweep == "database":
-            self._put(op, steps, is_enabled=True)
+            self._create(op, steps, is_enabled=True)
         elif sweep is None and job is not None:
-            self._put(op, steps, is_enabled=job.state != "disabled")
+            self._create(op, steps, is_enabled=job.state != "disabled")
 
     def _sweep(self, op: Operation) -> str | None:
-        """What is chosen; None where nothing changes."""
+        """Return the operation's ``sweep=``; None if it changes nothing."""
         sweep: str | None = op.argument("sweep")
-        # No index is what "scan" asks for, and whose it is that is there, nobody knows.
-        is_left = op.verb == "add" and sweep == "scan" and self.target.dates is not None
-        return None if is_left else sweep
+        # "scan" needs no index, and an existing one may be the application's.
+        keeps_indexes = op.verb == "add" and sweep == "scan" and self.target.dates is not None
+        return None if keeps_indexes else sweep
 
-    def _settings(self, op: Operation) -> JobSettings:
-        return JobSettings() if op.verb == "drop" else JobSettings.of(op, self.target.label)
-
-    def _put(self, op: Operation, steps: Steps[Any], *, is_enabled: bool) -> None:
-        run, job, settings = steps.run, job_of(steps), self._settings(op)
-        assert job is not None  # noqa: S101 (else it was refused)
+    def _create(self, op: Operation, steps: Steps[Any], *, is_enabled: bool) -> None:
+        run, job, settings = steps.run, job_of(steps), JobSettings.of(op, self.target.label)
+        assert job is not None  # noqa: S101 (or `check` rejected it)
         for sql in job.created(is_enabled=is_enabled):
             run.at_length(sql)
         if settings.columns:
             run.at_length(job.set(settings.columns))
-        elsewhere = scheduling(job, run.connection)
+        elsewhere = job.scheduled_elsewhere()
         if elsewhere is not None:
             log.warning(
                 "table %s: this database does not have the extension pg_cron, so nothing calls "
@@ -152,7 +146,7 @@ class DatabaseSweep(Aspect):
 
     @cached_property
     def _existing(self) -> JobState | None:
-        """The one there is; none for a script."""
+        """The job that the database has; None for a script."""
         if self.connection is None:
             return None
         table = self.target.table

@@ -1,27 +1,25 @@
-"""The job of `sweep="database"` without a revision, as `ttl-odm install-sweep` makes or prints it.
+"""The job of `sweep="database"` without a revision: `ttl-odm install-sweep` creates or prints it.
 
-`op.alter_ttl` does the work; here is what it is told of a model, and the statements for whoever may
-not, or does not want to, run them by this program.
+`op.alter_ttl` creates the job. This module derives its arguments from a model, and returns the
+statements for users who run them with another program.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 
 from ttl_odm.alembic import checks
 from ttl_odm.alembic.aspects import of_table, on_table
-from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.alembic.implementation import steps_of
 from ttl_odm.alembic.operations import AlterTTLOp, written
 from ttl_odm.alembic.reflection import read_schema
-from ttl_odm.alembic.runner import Runner
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.alembic.target_schema import TargetSchema
-from ttl_odm.database_sweep.alembic.kinds import job_of, scheduling
-from ttl_odm.database_sweep.alembic.requirements import refuse_unsweepable
-from ttl_odm.database_sweep.alembic.settings import JobSettings
+from ttl_odm.database_sweep.alembic.job import JobSettings
+from ttl_odm.database_sweep.alembic.requirements import job_of, refuse_unsweepable
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
 from ttl_odm.sqlalchemy.policy.schema import whole_policy
@@ -30,12 +28,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Unpack
 
-    from ttl_odm.alembic.steps import Steps
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 
 class Options(TypedDict, total=False):
-    """When a job works, as for `op.alter_ttl`; what is left out stays as it is."""
+    """The job's settings, as for `op.alter_ttl`; missing ones stay as they are."""
 
     window: str
     timezone: str
@@ -50,7 +47,7 @@ def install_job(connection: Connection, binding: Binding, **options: Unpack[Opti
     """
     target = _target(binding)
     runner = Runner(_context(connection, binding))
-    # The operation isn't told of partitions, so it can't refuse them.
+    # The operation gets no argument about partitions, so it can't reject them.
     existing = read_schema(connection, target)
     refuse_unsweepable(runner, target, existing, is_laid_out=binding.layout is not None)
     op = _operation(binding, **options)
@@ -58,10 +55,10 @@ def install_job(connection: Connection, binding: Binding, **options: Unpack[Opti
 
 
 def remove_job(connection: Connection, binding: Binding) -> bool:
-    """Remove the job of a table and what it recorded; False if there is none. Indexes stay."""
+    """Remove a table's job and its results, but not the indexes; False if there is no job."""
     context = _context(connection, binding)
     table = binding.table
-    read_schema(connection, _target(binding))  # refuses one that isn't there
+    read_schema(connection, _target(binding))  # rejects a table that doesn't exist
     if read_job(connection, table.schema, table.name) is None:
         return False
     op = AlterTTLOp(table.name, whole_policy(binding), schema=table.schema, sweep="index")
@@ -72,7 +69,7 @@ def remove_job(connection: Connection, binding: Binding) -> bool:
 def job_statements(
     connection: Connection, binding: Binding, **options: Unpack[Options]
 ) -> list[str]:
-    """Return what creates or replaces the job of a table, and run nothing of it.
+    """Return the statements that create or replace a table's job, without running them.
 
     Raises:
         MigrationRefusedError: The database can't sweep this table as its model says, or the table
@@ -93,18 +90,13 @@ def job_statements(
         )
     settings = JobSettings.of(_operation(binding, **options), target.label)
     settings.refuse_unknown_zone(runner, target.label)
-    statements = _created(steps_of(runner, target, existing), settings)
-    return [out_of_driver_format(connection.dialect, sql) for sql in statements]
-
-
-def _created(steps: Steps[Any], settings: JobSettings) -> list[str]:
-    job = job_of(steps)
-    assert job is not None  # noqa: S101 (else it was refused)
-    statements = job.created(is_enabled=True)
+    job = job_of(steps_of(runner, target, existing))
+    assert job is not None  # noqa: S101 (or it was rejected)
+    *statements, schedule = job.created(is_enabled=True)
     if settings.columns:
-        statements.insert(-1, job.set(settings.columns))
-    elsewhere = scheduling(job, steps.run.connection)
-    return statements if elsewhere is None else [*statements[:-1], elsewhere]
+        statements.append(job.set(settings.columns))
+    statements.append(job.scheduled_elsewhere() or schedule)
+    return [out_of_driver_format(connection.dialect, sql) for sql in statements]
 
 
 def _operation(binding: Binding, **options: Unpack[Options]) -> AlterTTLOp:

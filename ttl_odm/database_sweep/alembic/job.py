@@ -1,20 +1,26 @@
-"""What a job that sweeps a table has on each database: its names and its statements.
+"""A job that sweeps a table: its settings, and its names and statements on every database.
 
 `MySQLJob` and `PostgreSQLJob` are the two kinds; `requirements` says which tables can have one.
+
+A job's settings are in its table of one row, not in its procedure, which reads them before each
+batch. So an UPDATE changes them at once, and a migration to another default doesn't change them.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, literal_column
 from sqlalchemy.types import BigInteger
 
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.alembic.target_schema import as_text
-from ttl_odm.database_sweep.names import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
+from ttl_odm.database_sweep.jobs import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE
 from ttl_odm.dialects.family import as_value
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.archive import Copy
@@ -24,13 +30,14 @@ from ttl_odm.sqlalchemy.sweep.leases import declared_lease_table
 from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.hooks import Archive, archive_of
+from ttl_odm.sweeper.options import DailyWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Column, Table
 
-    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.aspects import Operation
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.bindings import Binding
@@ -38,29 +45,104 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.time.clock import Instants
 
 BATCH: Final = 1_000
-"""Rows of a transaction; others wait for no longer than it takes."""
+"""Rows per transaction: others wait for its locks no longer than it takes."""
 
 BUDGET: Final = 10
 """Seconds after which a run begins no further batch; the next run continues."""
 
 NEWS: Final = 30
-"""Seconds after which a run is recorded although its outcome is that of the one before."""
+"""Seconds after which a run is recorded although its outcome is the same as before."""
 
 RETRY: Final = 60
-"""Seconds after which a blown fuse has the rows counted anew."""
+"""Seconds after which the rows are counted again for a blown fuse."""
+
+FLOOR: Final = 1_000
+"""Expired rows that never blow the fuse, as for a sweeper."""
 
 CHANGING: Final = "the default is being changed"
-"""The outcome of a run that would wait for that."""
+"""The outcome of a run that would have to wait for a change of the default."""
 
+ALWAYS: Final = "always"
+"""The argument that removes a job's window."""
 
 _VARIABLES: Final = "ttl_odm_"
-"""What variables begin with in the templates of the procedures."""
+"""How variables begin in the templates of the procedures."""
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """The settings of a job that an operation changes.
+
+    Attributes:
+        timezone: The time zone of the window's hours; None if the operation sets no window.
+        columns: The new values, by columns of the job's table.
+    """
+
+    timezone: str | None = None
+    columns: dict[str, str | float | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, op: Operation, label: str) -> JobSettings:
+        """Return the settings of an operation.
+
+        Raises:
+            MigrationRefusedError: A value is invalid.
+        """
+        columns: dict[str, str | float | None] = {}
+        timezone = None
+        hours, fraction = op.argument("window"), op.argument("max_fraction")
+        if hours == ALWAYS:
+            columns |= dict.fromkeys(("opens", "closes", "timezone"))
+        elif hours is not None:
+            timezone = op.argument("timezone")
+            try:
+                window = DailyWindow.of(hours, timezone)
+            except TTLConfigurationError as error:
+                raise MigrationRefusedError(f"Table {label}: {error}") from error
+            columns |= {"opens": f"{window.start:%H:%M}", "closes": f"{window.end:%H:%M}"}
+            columns["timezone"] = timezone
+        if fraction is not None:
+            if isinstance(fraction, bool) or not 0 < fraction <= 1:
+                raise MigrationRefusedError(
+                    f"Table {label}: max_fraction={fraction!r}: give the share of rows that may "
+                    "be expired at once, more than 0 and at most 1 (1 disables the fuse)."
+                )
+            columns["max_fraction"] = None if fraction == 1 else float(fraction)
+        return cls(timezone, columns)
+
+    def refuse_unknown_zone(self, runner: Runner, label: str) -> None:
+        """Reject a time zone that the database doesn't know."""
+        if self.timezone is None:
+            return
+        connection, name = runner.connection, self.timezone.replace("'", "''")
+        if runner.dialect.name == "postgresql":
+            known = f"SELECT 1 FROM pg_timezone_names WHERE name = '{name}'"
+            hint = "See pg_timezone_names."
+        else:
+            known = f"SELECT CONVERT_TZ('2020-01-01', '+00:00', '{zone_on_mysql(name)}')"
+            hint = (
+                "Load the time zones: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql "
+                "(MariaDB: mariadb-tzinfo-to-sql)."
+            )
+        if connection.exec_driver_sql(known).scalar() is None:
+            raise MigrationRefusedError(
+                f"Table {label}: this server doesn't know timezone={self.timezone!r}. {hint}"
+            )
+
+
+def zone_on_mysql(name: str) -> str:
+    """Return MySQL's name of a time zone; for UTC one that needs no loaded time zones."""
+    return "+00:00" if name == "UTC" else name
 
 
 class IndexPart(NamedTuple):
-    """Rows that one index leads to: all that have expired are `due`, in this `order`.
+    """Rows that one index leads to.
 
-    Where each scope has its own end of life, they are those of one scope, `ttl_odm_scope`.
+    Attributes:
+        due: The condition for all of them that have expired.
+        order: The columns of ORDER BY.
+        of_scope: Whether these are the rows of one scope, `ttl_odm_scope`, because each scope has a
+            default of its own.
     """
 
     due: str
@@ -72,10 +154,9 @@ class DatabaseJob(ABC):
     """The job of one table.
 
     Args:
-        steps: The steps of its database, which know its names.
-        schema: The schema that the job's names get; none where a job has that of its table.
-        home: The schema of tables that are declared without one; None where a job has that of its
-            session.
+        steps: The steps of its database for its table.
+        schema: The prefix of the job's names if the table is declared without a schema.
+        home: The schema of tables that are declared without one; None for that of the session.
     """
 
     def __init__(self, steps: Steps[Any], schema: str = "", home: str | None = None) -> None:
@@ -99,7 +180,7 @@ class DatabaseJob(ABC):
             self.archive = archive if self.copy.archive.schema else self._at_home(archive)
 
     def _unused_prefix(self) -> str:
-        """What the procedure's variables begin with, and no table or column that it names."""
+        """Return a prefix for variables with which no table or column in the procedure begins."""
         tables = [self.steps.target.table.name, *self.steps.existing.columns]
         if self.copy is not None:
             tables += [self.copy.archive.name, *self.copy.names]
@@ -109,19 +190,23 @@ class DatabaseJob(ABC):
         return prefix
 
     def _named(self, template: str) -> str:
-        """A template with the names that variables have in this procedure; its parameter stays."""
+        """Return a template with this procedure's variables; the parameter keeps its name."""
         return re.sub(rf"\b{_VARIABLES}(?!seconds\b)", self.variables, template)
 
     @abstractmethod
     def created(self, *, is_enabled: bool) -> list[str]:
-        """The statements that create it, or replace the one that is there."""
+        """Return the statements that create the job, or replace an existing one."""
 
     @abstractmethod
     def dropped(self) -> list[str]:
-        """The statements that remove it, if it is there."""
+        """Return the statements that remove the job, if it exists."""
+
+    def scheduled_elsewhere(self) -> str | None:
+        """Return the statement that schedules the job from another database; None if not needed."""
+        return None
 
     def set(self, columns: Mapping[str, str | float | None]) -> str:
-        """The statement that changes its settings."""
+        """Return the statement that changes the job's settings."""
         values = ", ".join(
             f"{name} = {as_value(value) if isinstance(value, str) else _number(value)}"
             for name, value in columns.items()
@@ -130,21 +215,21 @@ class DatabaseJob(ABC):
 
     @property
     def note(self) -> str:
-        """What it says of itself: the default behind it, and where rows are kept."""
+        """The job's comment: its policy's fingerprint, and where it archives rows."""
         note = f"{JOB_NOTE}{self.steps.target.noted}"
         return note if self.copy is None else f"{note}{ARCHIVE_NOTE}{self.copy.archive.fullname}"
 
     @property
     def expired(self) -> str:
-        """Whether a row has expired at the moment of the write."""
+        """The condition for rows that have expired at the moment of the write."""
         steps = self.steps
         return steps.target.expired(steps.dialect, self._home, steps.existing.columns)
 
     @property
     def default(self) -> str:
-        """The seconds after which the first inheriting rows expire: a number, or what looks it up.
+        """SQL for the seconds after which the first inheriting rows expire: a number or a lookup.
 
-        Where kinds of rows live longer, the predicate tells them from the others.
+        If other kinds of rows live longer, the condition `expired` leaves them out.
         """
         source = self._binding.source
         if isinstance(source, SweptSource):
@@ -157,32 +242,31 @@ class DatabaseJob(ABC):
 
     @property
     def locked_default(self) -> str | None:
-        """A SELECT of the row that a change of the default locks; None without one."""
+        """A SELECT of the row that a change of the default locks; None if there is no such row."""
         row = self._binding.source.locked_row
         return None if row is None else as_text(row, self.steps.dialect, self._home)
 
     @property
     def scopes(self) -> SweptSource:
-        """What knows the scopes that have defaults of their own."""
+        """The source of the scopes' own defaults."""
         source = self._binding.source
-        assert isinstance(source, SweptSource)  # noqa: S101 (or there are none)
+        assert isinstance(source, SweptSource)  # noqa: S101 (there are scopes)
         return source
 
     @property
-    def _finite_defaults(self) -> list[int]:
-        return finite_defaults(default() for default in self._binding.defaults())
-
-    @property
     def parts(self) -> list[IndexPart]:
-        """What the indexes lead to; none where nothing ever expires."""
+        """The rows to delete, by indexes; empty if no row ever expires."""
         return [*self._parts()]
 
     def _parts(self) -> Iterator[IndexPart]:
         binding = self._binding
-        is_stored = not binding.source.is_known
-        if not is_stored and all(default() is None for default in binding.defaults()):
-            return
-        if is_stored or self._finite_defaults:
+        has_finite = True  # a stored default may be finite
+        if binding.source.is_known:
+            defaults = [default() for default in binding.defaults()]
+            if all(default is None for default in defaults):
+                return
+            has_finite = bool(finite_defaults(defaults))
+        if has_finite:
             if binding.source.scoping is not None and self.steps.target.scope is not None:
                 scope = self.steps.quote(self.steps.target.scope.name)
                 due, order = self._inheriting[:2]
@@ -201,34 +285,36 @@ class DatabaseJob(ABC):
 
     @abstractmethod
     def _in_scopes(self, scope: str) -> IndexPart:
-        """The same rows of the scopes that a column tells apart, by the index that it leads."""
+        """The inheriting rows of each scope in a column, by the index that begins with it."""
 
     @property
     def _collation(self) -> str | None:
-        """By which the index takes some scopes for the same."""
+        """The collation of the index of scopes, by which it may treat different texts as equal."""
         run, binding = self.steps.run, self._binding
         needs = [need for need in needs_of(binding, clock_of(run.dialect)) if need.scope]
-        every = stored_indexes(run.connection, self.steps.target.table)
-        alike = (index.collation for index in every for need in needs if index.leads_to(need))
-        return next(alike, None)
+        indexes = stored_indexes(run.connection, self.steps.target.table)
+        collations = (
+            index.collation for index in indexes for need in needs if index.leads_to(need)
+        )
+        return next(collations, None)
 
     @property
     @abstractmethod
     def _inheriting(self) -> IndexPart:
-        """The rows whose end is that of the default, by the contract's index."""
+        """The rows that inherit the default, by the contract's index."""
 
     @property
     @abstractmethod
     def _having_own(self) -> IndexPart:
-        """The rows with a ttl of their own, by theirs."""
+        """The rows with a ttl of their own, by their index."""
 
     @property
     @abstractmethod
     def _now(self) -> str:
-        """The moment of a batch, of which an index can be searched."""
+        """SQL for the moment of a batch, by which an index can be searched."""
 
     def _by_column(self, instants: Instants, column: Column[Any], seconds: str) -> IndexPart:
-        """The rows whose lives are counted from a column of the table's own."""
+        """Return the rows whose lifetime is counted from a column of the table's own."""
         dialect = self.steps.dialect
         clock = clock_of(dialect)
         column_format, age = instants.on(clock), literal_column(seconds, BigInteger())
@@ -241,8 +327,8 @@ class DatabaseJob(ABC):
 
     @property
     def archived(self) -> tuple[str, str]:
-        """The columns that an archive gets, and what it gets of a row of the table."""
-        assert self.copy is not None  # noqa: S101 (or nobody asks)
+        """The columns of the archive, and the expressions for them over the table."""
+        assert self.copy is not None  # noqa: S101 (see `copy`)
         columns = ", ".join(map(self.steps.quote, self.copy.names))
         values = [self.steps.quote(str(column.name)) for column in self.copy.columns]
         values += [as_text(value, self.steps.dialect) for value in self.copy.extra.values()]
@@ -257,10 +343,10 @@ def _number(value: float | None) -> str:
 
 
 def copy_of(runner: Runner, target: TargetSchema) -> Copy | None:
-    """What the model's archive gets of each row; None without one.
+    """Return what the model's archive gets of each row; None without an archive.
 
     Raises:
-        TTLConfigurationError: It lacks the primary key.
+        TTLConfigurationError: The archive lacks the primary key.
     """
     for binding in bindings_of(runner, target):
         archive = archive_of(binding.default.owner)
@@ -270,13 +356,13 @@ def copy_of(runner: Runner, target: TargetSchema) -> Copy | None:
 
 
 def bindings_of(runner: Runner, target: TargetSchema) -> list[Binding]:
-    """What the models of env.py, or of the command, declare of a table."""
+    """Return the policies that the application's models declare for a table."""
     bindings = map(binding_of, tables_of(runner, target))
     return [binding for binding in bindings if binding is not None]
 
 
 def tables_of(runner: Runner, target: TargetSchema) -> list[Table]:
-    """The models' own Table objects of a table."""
+    """Return the application's own Table objects of a table."""
     schemas = (None, target.table.schema, runner.dialect.default_schema_name)
     return [
         table

@@ -1,8 +1,8 @@
 """The EVENT and the procedure by which MariaDB and MySQL sweep a table.
 
-Each second the EVENT calls the procedure. It selects keys of rows that have expired and that nobody
-holds, deletes them one by one, and commits after each batch. A row that can't be deleted, or
-archived, stays; the others go.
+Each second the EVENT calls the procedure. It selects the keys of expired rows that aren't locked,
+deletes these rows one by one, and commits after each batch. It skips a row that can't be deleted or
+archived.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from ttl_odm.database_sweep.alembic.job import (
     BATCH,
     BUDGET,
     CHANGING,
+    FLOOR,
     NEWS,
     RETRY,
     DatabaseJob,
     IndexPart,
+    zone_on_mysql,
 )
-from ttl_odm.database_sweep.alembic.settings import FLOOR, zone_on_mysql
-from ttl_odm.database_sweep.names import FUSE
+from ttl_odm.database_sweep.jobs import FUSE
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sweeper.options import LEASE_NAME
 
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class MySQLJob(DatabaseJob):
-    """The EVENT, the procedure and the table of one table; see the module."""
+    """The EVENT and the procedure for one table, and the table with their result."""
 
     def __init__(self, steps: Steps[Any]) -> None:
-        """A job's unqualified names are of its own database, a session's of the session's."""
+        """Qualify names, as an EVENT looks names up in its own database, not the session's."""
         super().__init__(steps, home=steps.dialect.default_schema_name if steps.schema else None)
 
     def created(self, *, is_enabled: bool) -> list[str]:
-        """What creates or replaces it; while it is being replaced nothing runs."""
+        """Return the statements that create or replace the job; nothing runs in between."""
         job = self.name
         state = "ENABLE" if is_enabled else "DISABLE"
         schedule = f"ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE {state}"
@@ -54,7 +55,7 @@ class MySQLJob(DatabaseJob):
         ]
 
     def dropped(self) -> list[str]:
-        """What removes it."""
+        """Return the statements that remove the job."""
         return [
             f"DROP EVENT IF EXISTS {self.name}",
             f"DROP PROCEDURE IF EXISTS {self.name}",
@@ -62,7 +63,7 @@ class MySQLJob(DatabaseJob):
         ]
 
     def set(self, columns: Mapping[str, str | float | None]) -> str:
-        """UTC has a name only where time zones were loaded."""
+        """Return the statement that changes the settings; UTC may not be known by its name."""
         zone = columns.get("timezone")
         named = {"timezone": zone_on_mysql(zone)} if isinstance(zone, str) else {}
         return super().set({**columns, **named})
@@ -131,14 +132,14 @@ class MySQLJob(DatabaseJob):
 
     @property
     def _age_in_scope(self) -> str:
-        """The age in seconds at which rows of the scope `ttl_odm_scope` expire, by a look-up."""
+        """A lookup of the age, in seconds, at which rows of the scope `ttl_odm_scope` expire."""
         binding, dialect = self._binding, self.steps.dialect
-        assert binding.discriminator is not None  # noqa: S101 (or there are no scopes)
+        assert binding.discriminator is not None  # noqa: S101 (there are scopes)
         scope = literal_column(f"{self.variables}scope", binding.discriminator.type)
         return as_text(self.scopes.age_in(scope, self._collation), dialect, self._home)
 
     def _count_more(self, part: IndexPart) -> str:
-        """Adds how many rows of scopes have expired, up to what the fuse allows."""
+        """Return SQL that adds the number of expired rows in scopes, up to the fuse's limit."""
         if not part.of_scope:
             return ""
         count = self._named(_COUNT).format(
@@ -148,7 +149,7 @@ class MySQLJob(DatabaseJob):
         return self._each_scope(task, during=f"{self.variables}due < {self.variables}limit")
 
     def _each_scope(self, task: str, *, during: str) -> str:
-        """Does a task for one scope after the other, each as `ttl_odm_scope`."""
+        """Return SQL that runs a task for each scope, as `ttl_odm_scope`."""
         steps, scope = self.steps, self.steps.target.scope
         if scope is None:
             return ""
@@ -209,7 +210,7 @@ class MySQLJob(DatabaseJob):
 
 
 def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
-    """The types of columns as a variable has them, that it may be compared by their index."""
+    """Return the types for variables that are compared with columns, so that indexes are used."""
     table = steps.target.table
     names = {"schema": table.schema, "table": table.name}
     rows = steps.run.connection.execute(_COLUMN_TYPES, names).all()
@@ -232,7 +233,7 @@ _LOG_COLUMNS: Final = (
     "opens TIME, closes TIME, timezone VARCHAR(64), max_fraction DOUBLE"
 )
 
-# A variable hides a column of the same name, so all of these have names of their own.
+# A variable hides a column of the same name, so the variables' prefix avoids all columns.
 _PROCEDURE: Final = """\
 CREATE PROCEDURE {name}() COMMENT {note} MODIFIES SQL DATA
 BEGIN
@@ -318,14 +319,14 @@ BEGIN
   END IF;
 END"""
 
-# A change that is acknowledged while a batch deletes would come too late for its rows.
+# Without this lock, a change of the default that commits during a batch would be too late for it.
 _LOCK_DEFAULT: Final = """
       BEGIN
         DECLARE CONTINUE HANDLER FOR 3572 SET ttl_odm_changing = 1;
         SET ttl_odm_changing = 0, ttl_odm_default = ({row} FOR SHARE NOWAIT);
       END;"""
 
-# Whose procedures have no NOWAIT.
+# MariaDB's procedures can't use NOWAIT.
 _LOCK_DEFAULT_ON_MARIADB: Final = """
       BEGIN
         DECLARE ttl_odm_wait BIGINT DEFAULT @@innodb_lock_wait_timeout;
@@ -340,8 +341,8 @@ _LOCK_DEFAULT_ON_MARIADB: Final = """
         SET SESSION innodb_lock_wait_timeout = ttl_odm_wait;
       END;"""
 
-# Once for a run, before it deletes anything: more of it is less due. An estimate that is too low
-# blows no fuse: then rows are counted.
+# Checked once per run, before it deletes anything, since fewer rows are due afterwards. The number
+# of rows is estimated first, and counted only if the fuse would blow by the estimate.
 _FUSE_CHECK: Final = """
         IF ttl_odm_fraction IS NOT NULL AND ttl_odm_total = 0 AND NOT ttl_odm_blown THEN
           SET ttl_odm_allowed = {floor}, ttl_odm_limit = {floor} + 1;
@@ -372,8 +373,8 @@ _COUNT: Final = (
 _COUNT_MORE: Final = """
               SET ttl_odm_due = ttl_odm_due + {count};"""
 
-# A transaction has about as many rows as a batch, of however many scopes. These are found one by
-# one: MySQL and MariaDB search an index by no bound that comes from another row.
+# One transaction deletes about as many rows as a batch, from any number of scopes. Scopes are found
+# one by one: MySQL and MariaDB don't search an index by a bound that comes from another row.
 _EACH_SCOPE: Final = """
           BEGIN
             DECLARE ttl_odm_scope {type} DEFAULT (SELECT MIN({scope}) FROM {table});
@@ -387,7 +388,7 @@ _WHERE_DUE: Final = """
               IF EXISTS (SELECT 1 FROM {table} WHERE {due}) THEN{batch}
               END IF;"""
 
-# By its key a row is deleted without a look at others, which somebody may hold.
+# Deleted by its key, a row doesn't wait for others that may be locked.
 _ONE_BATCH: Final = """
           BEGIN
             {variables}
@@ -429,7 +430,7 @@ _ARCHIVE: Final = """
                   WHERE {same} AND {expired};
                 SET ttl_odm_errno = ROW_COUNT();"""
 
-# A stored default may be another in between.
+# A stored default may change between the two statements.
 _BOTH: Final = """
                 IF ttl_odm_gone <> ttl_odm_errno THEN
                   ROLLBACK TO SAVEPOINT ttl_odm_row;

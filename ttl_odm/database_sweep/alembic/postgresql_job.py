@@ -1,12 +1,12 @@
 """The procedure by which PostgreSQL sweeps a table, and the job of pg_cron that calls it.
 
-pg_cron calls it each minute, and it works for that minute: it deletes what has expired, commits
-after each batch, and looks again after a second. (A job each second needs pg_cron 1.5, and leaves
-a row in cron.job_run_details each second.) Any other scheduler may call it as well.
+pg_cron calls the procedure each minute, and it works for that minute: it deletes expired rows,
+commits after each batch, and looks again after a second. (A job per second needs pg_cron 1.5, and
+adds a row to cron.job_run_details each second.) Any other scheduler may call it as well.
 
-A session that runs the procedure keeps the version with which it began. So each batch, under the
-advisory lock by which one works at a time, compares the procedure's comment with its own default,
-and ends when a migration has replaced it.
+A session keeps running the version of the procedure with which it began. So each batch compares the
+procedure's comment with its own, and ends the run if a migration has replaced the procedure. An
+advisory lock lets only one session work at a time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ttl_odm.database_sweep.alembic.job import (
     BATCH,
     BUDGET,
     CHANGING,
+    FLOOR,
     NEWS,
     DatabaseJob,
     IndexPart,
 )
-from ttl_odm.database_sweep.alembic.settings import FLOOR
-from ttl_odm.database_sweep.names import FUSE, JOB, SIGNATURE
+from ttl_odm.database_sweep.jobs import FUSE, JOB, SIGNATURE
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.postgresql import block, dollar_quoted, relation
 from ttl_odm.sqlalchemy.compat import out_of_driver_format
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.steps import Steps
 
 RUN: Final = 59
-"""Seconds for which a call of pg_cron's works; it calls once a minute."""
+"""Seconds for which a call by pg_cron works; it calls once a minute."""
 
 
 class PostgreSQLJob(DatabaseJob):
-    """The procedure, its table and the job of one table; see the module."""
+    """The procedure and the job for one table, and the table with their result."""
 
     def __init__(self, steps: Steps[Any]) -> None:
-        """Ask for the schema, since a job's session may have another search_path."""
+        """Read the table's schema, since a job's session may have another search_path."""
         table = steps.target.table
         schema, self._path = table.schema, ""
         if not steps.run.offline:
@@ -58,12 +58,12 @@ class PostgreSQLJob(DatabaseJob):
             if schema is None:
                 schema = connection.execute(_SCHEMA, {"table": relation(None, table.name)}).scalar()
             path = connection.exec_driver_sql("SELECT current_schemas(false)").scalar()
-            # What has no schema, such as the lease, is where this session finds it.
+            # Names without a schema, such as the lease table's, are looked up as in this session.
             self._path = ", ".join(relation(None, name) for name in path or [])
         super().__init__(steps, f"{steps.quote(schema)}." if schema else "")
         self._table = f"{steps.quote(schema)}.{steps.quote(table.name)}" if schema else steps.table
         self.job = ".".join(filter(None, [schema, steps.target.name_of("", JOB)]))
-        # A script does not know the schema, but the database that runs it does.
+        # In a script the schema is unknown until the database runs it.
         name = steps.literal(self.job if schema else f".{self.job}")
         if not schema:
             name = f"current_schema() || {name}"
@@ -72,7 +72,7 @@ class PostgreSQLJob(DatabaseJob):
         self._key = int.from_bytes(digest[:8], "big", signed=True)
 
     def created(self, *, is_enabled: bool) -> list[str]:
-        """What creates or replaces it; a run of the version before ends at its next batch."""
+        """Return the statements that create or replace the job; a run ends at its next batch."""
         note = self.steps.literal(self.note)
         active = "true" if is_enabled else "false"
         call = as_value(f"CALL {self.name}({RUN})")
@@ -91,7 +91,7 @@ class PostgreSQLJob(DatabaseJob):
         ]
 
     def dropped(self) -> list[str]:
-        """What removes it; a run of it ends at its next batch."""
+        """Return the statements that remove the job; a run ends at its next batch."""
         return [
             _with_cron(f"PERFORM cron.unschedule(jobid) {self._mine}"),
             _block(
@@ -101,10 +101,12 @@ class PostgreSQLJob(DatabaseJob):
             ),
         ]
 
-    def scheduled_elsewhere(self) -> str:
-        """The statement that schedules it from the database that has pg_cron."""
-        run = self.steps.run.connection
-        database = str(run.exec_driver_sql("SELECT current_database()").scalar())
+    def scheduled_elsewhere(self) -> str | None:
+        """Return the statement for the database with pg_cron; None if this database has it."""
+        connection = self.steps.run.connection
+        if connection.exec_driver_sql(f"SELECT 1 {_CRON}").scalar():
+            return None
+        database = str(connection.exec_driver_sql("SELECT current_database()").scalar())
         # Two databases may have a table of this name.
         name = as_value(f"{database}.{self.job}")
         call = as_value(f"CALL {out_of_driver_format(self.steps.dialect, self.name)}({RUN})")
@@ -170,7 +172,7 @@ class PostgreSQLJob(DatabaseJob):
         return self._named(_LOCK_DEFAULT).format(row=row, changing=as_value(CHANGING))
 
     def _count(self, part: IndexPart, names: Mapping[str, object]) -> str:
-        """How many rows of a part have expired, up to what the fuse allows."""
+        """Return SQL for the number of a part's expired rows, up to the fuse's limit."""
         scope = self.steps.target.scope
         if not part.of_scope or scope is None:
             return self._named(_COUNT).format(**names, due=part.due)
@@ -193,23 +195,23 @@ class PostgreSQLJob(DatabaseJob):
         )
 
     def _due_in(self, scope: str, of: str) -> str:
-        """Whether a row is in a scope, and as old as this may become."""
+        """Return the condition for rows of a scope that have reached its age."""
         steps = self.steps
         ago = f"{self._now} - {of}.age * {steps.family.second}"
         return f"{steps.own} IS NULL AND {scope} = {of}.scope AND {steps.stamp} <= {ago}"
 
     @property
     def _due_scopes(self) -> str:
-        """Selects each scope with expired rows, and the age at which these expire, in seconds.
+        """A SELECT of each scope with expired rows, and the age at which these expire, in seconds.
 
-        It looks at the first entry of each scope.
+        It reads only the first entry of each scope in the index.
         """
         dialect = self.steps.dialect
         clock = clock_of(dialect)
         index = PartIndex(self._binding, Part.INHERITING, clock)
-        looked = self.scopes.first_ends(index, dialect.name, self._collation, MAX_TTL)
-        ended = clock.literal(self._now) - clock.span(looked.c.age)
-        due = select(looked.c.scope, looked.c.age).where(looked.c.began <= ended)
+        first = self.scopes.first_ends(index, dialect.name, self._collation, MAX_TTL)
+        limit = clock.literal(self._now) - clock.span(first.c.age)
+        due = select(first.c.scope, first.c.age).where(first.c.began <= limit)
         return as_text(due.options(include_expired()), dialect)
 
     @property
@@ -220,14 +222,16 @@ class PostgreSQLJob(DatabaseJob):
 
 
 def _block(*statements: str) -> str:
-    """All or nothing."""
+    """Return one statement that runs all of these or none."""
     return block(f" BEGIN {'; '.join(statements)}; END ")
 
 
 def _with_cron(*statements: str) -> str:
-    """Where this database has pg_cron; elsewhere none of it is looked at."""
-    has_cron = "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_cron')"
-    return _block(f"IF {has_cron} THEN {'; '.join(statements)}; END IF")
+    """Return one statement that runs these if the database has pg_cron, and else ignores them."""
+    return _block(f"IF EXISTS (SELECT {_CRON}) THEN {'; '.join(statements)}; END IF")
+
+
+_CRON: Final = "FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"
 
 
 _SCHEMA: Final = text(
@@ -337,7 +341,7 @@ BEGIN
   END LOOP;
 END """
 
-# A change that is acknowledged while a batch deletes would come too late for its rows.
+# Without this lock, a change of the default that commits during a batch would be too late for it.
 _LOCK_DEFAULT: Final = """
         IF ttl_odm_outcome IS NULL THEN
           BEGIN
@@ -347,8 +351,8 @@ _LOCK_DEFAULT: Final = """
           END;
         END IF;"""
 
-# Once for a pass, before it deletes anything: more of it is less due. An estimate that is too low
-# blows no fuse: then rows are counted.
+# Checked once per pass, before it deletes anything, since fewer rows are due afterwards. The number
+# of rows is estimated first, and counted only if the fuse would blow by the estimate.
 _FUSE_CHECK: Final = """
           IF ttl_odm_fraction IS NOT NULL AND NOT ttl_odm_is_checked THEN
             ttl_odm_allowed := {floor};
@@ -382,7 +386,7 @@ _COUNT_IN_SCOPES: Final = (
     "WHERE {due} AND {expired} LIMIT ttl_odm_allowed + 1) AS due)"
 )
 
-# Rows that somebody holds are left to the next pass.
+# Locked rows are left to the next pass.
 _ROWS: Final = (
     "SELECT ctid FROM {table} WHERE {due} AND {expired} "
     "ORDER BY {order} LIMIT {batch} FOR UPDATE SKIP LOCKED"
@@ -411,7 +415,7 @@ _ONE_BATCH: Final = """
             END LOOP;
           END;"""
 
-# A transaction has about as many rows as a batch, of however many scopes.
+# One transaction deletes about as many rows as a batch, from any number of scopes.
 _EACH_SCOPE: Final = """
           FOR ttl_odm_scope IN {scopes} LOOP{one_batch}
             IF ttl_odm_deleted >= {batch} THEN

@@ -1,21 +1,22 @@
-"""Which tables a database can sweep by itself, and why it can't sweep others.
+"""Which tables a database can sweep itself, with which kind of job, and why not the others.
 
-All of it only reads.
+This module only reads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import inspect
 
-from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.alembic.operations import written
+from ttl_odm.alembic.runner import MigrationRefusedError, Runner
 from ttl_odm.alembic.target_schema import LAST_MODIFIED
 from ttl_odm.combinations import combination
 from ttl_odm.core.policy import TTL, default_extension
-from ttl_odm.database_sweep.alembic.job import bindings_of, copy_of, tables_of
-from ttl_odm.database_sweep.alembic.kinds import JOBS
+from ttl_odm.database_sweep.alembic.job import DatabaseJob, bindings_of, copy_of, tables_of
+from ttl_odm.database_sweep.alembic.mysql_job import MySQLJob
+from ttl_odm.database_sweep.alembic.postgresql_job import PostgreSQLJob
 from ttl_odm.database_sweep.sqlalchemy.losses import left_behind, untraced_keys
 from ttl_odm.dialects import index_name
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
@@ -28,26 +29,54 @@ from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttl_odm.alembic.reflection import ExistingSchema
-    from ttl_odm.alembic.runner import Runner
+    from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
-_SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
-"""The releases of MariaDB, and of MySQL, that skip rows which are locked."""
+_JOBS: Final[Mapping[str, type[MySQLJob | PostgreSQLJob]]] = {
+    "mysql": MySQLJob,
+    "postgresql": PostgreSQLJob,
+}
+"""The kinds of jobs, by families of databases."""
 
-_LEAVES_ROWS: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
-"""What a foreign key does that does not keep the rows that it refers to."""
+_SINCE: Final = {True: (10, 6), False: (8, 0, 1)}
+"""The first releases of MariaDB (True) and MySQL that can skip locked rows."""
+
+_LETS_DELETE: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
+"""The actions of foreign keys that don't prevent the deletion of a referenced row."""
+
+
+def job_of(steps: Steps[Any]) -> DatabaseJob | None:
+    """Return the job of a table; None if its database has no jobs."""
+    kind = _JOBS.get(steps.family.family)
+    return None if kind is None else kind(steps)
 
 
 def refuse_unsweepable(
     runner: Runner, target: TargetSchema, existing: ExistingSchema, *, is_laid_out: bool
 ) -> None:
-    """Refuse a table that the database can't sweep as the model says, with the reason."""
-    _refuse_ruled(runner, target)
+    """Reject a table that the database can't sweep as the model says.
+
+    Args:
+        runner: The migration's runner.
+        target: The table.
+        existing: What the table has now.
+        is_laid_out: Whether the table is to be partitioned.
+
+    Raises:
+        MigrationRefusedError: With the reason.
+    """
+    for table in tables_of(runner, target):
+        rule = rule_of(table)
+        if rule is not None:  # its rows have no lifetime: a job would delete live ones
+            raise MigrationRefusedError(str(rule.rejected("sweep", table.fullname)))
     bindings = bindings_of(runner, target)
     is_laid_out = is_laid_out or any(binding.layout is not None for binding in bindings)
-    reason = _unknown(runner, is_laid_out=is_laid_out) or _on_this_server(runner, target, existing)
+    reason = _of_migration(runner, is_laid_out=is_laid_out)
+    reason = reason or _of_server(runner, existing) or _of_keys(runner, target)
     if reason is None:
         for binding in bindings:
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
@@ -60,16 +89,8 @@ def refuse_unsweepable(
         )
 
 
-def _refuse_ruled(runner: Runner, target: TargetSchema) -> None:
-    """Refuse a table whose rows have no lifetime: a job would delete live ones."""
-    for table in tables_of(runner, target):
-        rule = rule_of(table)
-        if rule is not None:
-            raise MigrationRefusedError(str(rule.rejected("sweep", table.fullname)))
-
-
-def _unknown(runner: Runner, *, is_laid_out: bool) -> str | None:
-    if clock_of(runner.dialect).family not in JOBS:
+def _of_migration(runner: Runner, *, is_laid_out: bool) -> str | None:
+    if clock_of(runner.dialect).family not in _JOBS:
         return f"is for MariaDB, MySQL and PostgreSQL; this is {runner.dialect.name}"
     if runner.offline:
         return (
@@ -79,15 +100,12 @@ def _unknown(runner: Runner, *, is_laid_out: bool) -> str | None:
     return _reason("partitions") if is_laid_out else None
 
 
-def _on_this_server(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
-    if runner.dialect.name == "postgresql":
-        reason = _on_postgresql(runner, existing)
-    else:
-        reason = _on_mysql(runner, existing)
-    return reason or _of_keys(runner, target)
+def _of_server(runner: Runner, existing: ExistingSchema) -> str | None:
+    is_postgresql = runner.dialect.name == "postgresql"
+    return (_of_postgresql if is_postgresql else _of_mysql)(runner, existing)
 
 
-def _on_postgresql(runner: Runner, existing: ExistingSchema) -> str | None:
+def _of_postgresql(runner: Runner, existing: ExistingSchema) -> str | None:
     if existing.is_partitioned:
         return "is not for partitioned tables"
     may = runner.connection.exec_driver_sql(_MAY_SCHEDULE).scalar()
@@ -103,7 +121,7 @@ _MAY_SCHEDULE: Final = (
 )
 
 
-def _on_mysql(runner: Runner, existing: ExistingSchema) -> str | None:
+def _of_mysql(runner: Runner, existing: ExistingSchema) -> str | None:
     name, least = "MariaDB" if runner.is_mariadb else "MySQL", _SINCE[runner.is_mariadb]
     if (runner.dialect.server_version_info or least) < least:
         return f"skips locked rows, which requires {name} {'.'.join(map(str, least))} or later"
@@ -120,7 +138,7 @@ def _on_mysql(runner: Runner, existing: ExistingSchema) -> str | None:
 def _of_keys(runner: Runner, target: TargetSchema) -> str | None:
     table = target.table
     keys = ReferringKeys().of(runner.connection, (table.schema, table.name))
-    keeping = sorted(str(key) for key in keys if key.deletes not in _LEAVES_ROWS)
+    keeping = sorted(str(key) for key in keys if key.deletes not in _LETS_DELETE)
     if keeping:
         return (
             f"can't tell which rows are kept by {', '.join(keeping)}, a foreign key without ON "
@@ -147,14 +165,14 @@ def _of_model(binding: Binding) -> str | None:
 
 
 def _reason(capability: str, **names: str) -> str:
-    """Why the database can't sweep a table with a capability."""
+    """Return why the database can't sweep a table with a capability."""
     return combination("sqlalchemy", "database_sweep", capability).reason_for(**names)
 
 
 def _of_losses(runner: Runner, binding: Binding) -> str | None:
-    left = left_behind(runner.connection, binding)
-    if left:
-        return _reason("followed", tables=", ".join(left))
+    tables = left_behind(runner.connection, binding)
+    if tables:
+        return _reason("followed", tables=", ".join(tables))
     keys = untraced_keys(runner.connection, binding)
     if keys:
         return (
@@ -165,13 +183,13 @@ def _of_losses(runner: Runner, binding: Binding) -> str | None:
 
 
 def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
-    """It would delete what the model keeps: kinds and scopes that live longer than the others."""
-    told, default = target.policy, default_extension(target.policy)
-    is_told_kinds = isinstance(told, TTL) and told.by is not None
-    is_told_scopes = default is not None and default.by is not None
-    is_of_kinds = any(variant.identities for variant in binding.variants)
+    """Reject one default for kinds or scopes with their own: those that live longer would go."""
+    policy, default = target.policy, default_extension(target.policy)
+    names_kinds = isinstance(policy, TTL) and policy.by is not None
+    names_scopes = default is not None and default.by is not None
+    has_kinds = any(variant.identities for variant in binding.variants)
     has_scopes = binding.source.scoping is not None
-    if (is_of_kinds and not is_told_kinds) or (has_scopes and not is_told_scopes):
+    if (has_kinds and not names_kinds) or (has_scopes and not names_scopes):
         return (
             f"got a single default ttl, but {binding.name} has one for each kind of row: write "
             f"{written(whole_policy(binding))}"
@@ -180,7 +198,7 @@ def _of_other_policy(target: TargetSchema, binding: Binding) -> str | None:
 
 
 def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> str | None:
-    """Refuse what no index leads to, but for those that the operation makes."""
+    """Reject expired rows that no index leads to, except by the indexes that the operation adds."""
     try:
         binding = target.binding(existing.columns)
     except TTLConfigurationError as error:
@@ -202,9 +220,9 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
     made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
     if not isinstance(target.policy, TTL):
         made.add(target.policy.field)
-    there = stored_indexes(runner.connection, target.table)
+    indexes = stored_indexes(runner.connection, target.table)
     for need in needs:
-        if need.column not in made and not any(index.leads_to(need) for index in there):
+        if need.column not in made and not any(index.leads_to(need) for index in indexes):
             name = index_name(target.table.name, f"{need.column}_ttl")
             return (
                 "would read the whole table every second, because there is no index on column "

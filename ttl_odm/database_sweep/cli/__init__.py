@@ -1,4 +1,4 @@
-"""Tables that the database sweeps by itself, on the command line.
+"""The command line for tables that the database sweeps itself.
 
 - `install_sweep`: ``ttl-odm install-sweep``;
 - `checks`: what ``ttl-odm check`` reports of their jobs.

@@ -1,7 +1,6 @@
-"""What `ttl-odm check` looks at where a database sweeps a table by itself.
+"""The checks of `ttl-odm check` for tables that the database sweeps itself.
 
-The job is made by `op.add_ttl(..., sweep="database")`; a table without one is none of this module's
-business.
+`op.add_ttl(..., sweep="database")` creates their jobs. Tables without a job are not checked here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _WARNINGS: Final = ("disabled", "never", "replicated")
-"""What may be as somebody wants it, or will be in a minute."""
+"""Problems that may be intended, or be gone in a minute."""
 
 
 class _JobChecks(TableChecks):
@@ -36,12 +35,12 @@ class _JobChecks(TableChecks):
     subject = "the database's own sweep"
 
     def findings(self, checked: CheckedTable) -> Iterator[Finding]:
-        """Look at the job of a table."""
+        """Check the job of a table."""
         schema, _ = name_of(checked.connection, checked.binding.table)
         yield from database_sweep(checked.connection, checked.name, checked.binding, schema)
 
     def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:
-        """Whether there is no job."""
+        """Whether the table has no job."""
         return read_job(connection, *name_of(connection, binding.table)) is None
 
 
@@ -61,35 +60,36 @@ def database_sweep(
     declared = f"ttl_odm.{policy if stored is None else stored!r}"
     if default.lstrip("-").isalnum() and stored is None:
         declared = default
-    again = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
+    renewal = f"op.alter_ttl({name!r}, {declared}, sweep='database')  (in a revision of Alembic's)"
     if job.default not in (None, default):
-        theirs, ours = (noted.partition("_")[0] for noted in (job.default, default))
+        theirs, ours = (note.partition("_")[0] for note in (job.default, default))
         message = (
             f"the database sweeps it with a default ttl of {theirs}, but the model's is {ours}"
         )
         if theirs == ours:
             message = "the database sweeps it by an older policy than the model's"
-        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, renewal)
     archive = archive_of(binding.default.owner)
-    kept = None
+    declared_archive = None
     if isinstance(archive, Archive):
-        kept = Copy.of(binding, archive, f"{binding.name}.__ttl_archive__").archive.fullname
-    if job.default is not None and job.archive != kept:
+        where = f"{binding.name}.__ttl_archive__"
+        declared_archive = Copy.of(binding, archive, where).archive.fullname
+    if job.default is not None and job.archive != declared_archive:
         message = (
             f"the database's own job archives rows in {job.archive or 'no table'}, but the model "
-            f"declares {kept or 'none'}"
+            f"declares {declared_archive or 'none'}"
         )
-        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, again)
+        yield Finding(Severity.ERROR, "database-sweep-outdated", target, message, renewal)
     yield from _losses(connection, target, binding, declared)
     if job.problem is None:
         return
     code, message = job.problem
     is_postgresql = connection.dialect.name == "postgresql"
     runs = "SELECT * FROM cron.job_run_details ORDER BY start_time DESC LIMIT 5"
-    look = runs if is_postgresql else "SELECT * FROM information_schema.events"
+    lookup = runs if is_postgresql else "SELECT * FROM information_schema.events"
     by_name = f"FROM cron.job WHERE jobname = {as_value(job.name)}"
     fixes = {
-        "gone": again,
+        "gone": renewal,
         "off": "SET GLOBAL event_scheduler = ON",
         "disabled": f"SELECT cron.alter_job(jobid, active := true) {by_name}"
         if is_postgresql
@@ -98,20 +98,20 @@ def database_sweep(
         "fuse": "delete them once with: ttl-odm sweep --force, or raise the job's max_fraction",
     }
     if job.state == "elsewhere":
-        look = "ttl-odm install-sweep prints the statement that schedules it"
+        lookup = "ttl-odm install-sweep prints the statement that schedules it"
     severity = Severity.WARNING if code in _WARNINGS else Severity.ERROR
-    yield Finding(severity, f"database-sweep-{code}", target, message, fixes.get(code, look))
+    yield Finding(severity, f"database-sweep-{code}", target, message, fixes.get(code, lookup))
 
 
 def _losses(
     connection: Connection, target: str, binding: Binding, declared: str
 ) -> Iterator[Finding]:
-    """Find rows that the job leaves behind, or deletes without a trace."""
+    """Find rows that the job leaves behind, or deletes without archive, hooks or ORM events."""
     fix = f"op.alter_ttl({binding.table.name!r}, {declared}, sweep='index')  (and run a sweeper)"
-    left, keys = left_behind(connection, binding), untraced_keys(connection, binding)
-    if left:
+    tables, keys = left_behind(connection, binding), untraced_keys(connection, binding)
+    if tables:
         message = (
-            f"the database sweeps it, but leaves behind rows of {', '.join(left)}, which follow "
+            f"the database sweeps it, but leaves behind rows of {', '.join(tables)}, which follow "
             "its rows: there is no foreign key with ON DELETE CASCADE"
         )
         yield Finding(Severity.ERROR, "database-sweep-followers", target, message, fix)

@@ -1,4 +1,4 @@
-"""``ttl-odm install-sweep``: let the database delete expired rows itself."""
+"""``ttl-odm install-sweep``, which lets the database delete expired rows itself."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def command(
                 raise FailedError("install-sweep needs Alembic: pip install 'ttl-odm[cli,alembic]'")
             is_done = True
             for target in _chosen(app, models):
-                step = partial(_carry_out, target=target, is_printed=is_printed, remove=remove)
-                is_done &= await _install(
-                    app, partial(step, options=options), output, is_printed=is_printed
+                step = partial(
+                    _run, target=target, is_printed=is_printed, remove=remove, options=options
                 )
+                is_done &= await _report(app, step, output, is_printed=is_printed)
             return is_done
 
     if not in_loop(work):
@@ -90,11 +90,12 @@ def _chosen(app: Application, models: Sequence[str]) -> list[Target]:
     return chosen
 
 
-async def _install(
-    app: Application, work: Callable[[Connection], str], output: Output, *, is_printed: bool
+async def _report(
+    app: Application, step: Callable[[Connection], str], output: Output, *, is_printed: bool
 ) -> bool:
+    """Run a step and print its text, or its error; return whether it succeeded."""
     try:
-        text = await app.ask(work)
+        text = await app.ask(step)
     except TTLError as error:
         output.line(in_one_line(error), style="bold red")
         return False
@@ -105,14 +106,15 @@ async def _install(
     return True
 
 
-def _carry_out(
+def _run(
     connection: Connection, target: Target, *, is_printed: bool, remove: bool, options: Options
 ) -> str:
+    """Install, remove or print the job of a table; return the text for the terminal."""
     from ttl_odm.database_sweep.alembic import installation  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.policy.bindings import binding_of  # noqa: PLC0415 (needs the extra)
 
     binding = binding_of(target.entity)
-    assert binding is not None  # noqa: S101 (or it would be no target)
+    assert binding is not None  # noqa: S101 (targets have policies)
     if is_printed:
         statements = installation.job_statements(connection, binding, **options)
         return _script(statements, connection.dialect.name)
@@ -124,7 +126,7 @@ def _carry_out(
 
 
 def _script(statements: Sequence[str], dialect: str) -> str:
-    """For the database's own client, whose statements end by something else than a procedure's."""
+    """Return a script for the database's client; its delimiter doesn't occur in procedures."""
     if dialect == "postgresql":
         return "".join(f"{statement.rstrip(';')};\n" for statement in statements)
     body = "".join(f"{statement} //\n" for statement in statements)

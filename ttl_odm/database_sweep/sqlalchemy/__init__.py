@@ -1,10 +1,9 @@
-"""Tables that a database sweeps by itself, on SQLAlchemy.
+"""Tables that a database sweeps itself, for SQLAlchemy.
 
 - `catalogue`: the job of a table, as the database has it;
-- `losses`: what goes wrong below such a table.
+- `losses`: what such a job loses below its table.
 
-Here is what is asked of it: the fact for what counts a table's rows, and `database_jobs` for
-metrics.
+`facts` returns the fact for counts of a table's rows, and `database_jobs` the jobs for metrics.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 
 
 def facts(connection: Connection, schema: str | None, table: str) -> Mapping[str, Fact]:
-    """Return the fact about the job of a table by its name; in a transaction."""
+    """Return the fact about a table's job by its name. The connection must be in a transaction."""
     return database_sweep(read_job(connection, schema, table))
 
 
 def database_jobs(engine: Engine, targets: Any) -> dict[str, JobState]:
-    """Read the jobs with which a database sweeps tables itself: two queries for each table.
+    """Read the jobs by which a database sweeps tables itself: two queries per table.
 
     Args:
         engine: The database.
         targets: A declarative base, a registry, a MetaData, a model, a Table, or a list of these.
 
     Returns:
-        The jobs by their tables' names; tables that the database doesn't sweep are left out.
+        The jobs by their tables' names, only of tables that the database sweeps.
 
     Raises:
         StoreError: The database rejected the queries, or could not be reached.

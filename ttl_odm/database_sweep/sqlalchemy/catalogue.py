@@ -1,7 +1,7 @@
 """The jobs by which databases sweep tables themselves, as their catalogues have them.
 
-`ttl_odm.database_sweep.alembic` makes them; here they are only read, for `status`, `check` and
-migrations. Who may not read a part of it sees the rest.
+`ttl_odm.database_sweep.alembic` creates jobs. This module only reads them, for `status`, `check`
+and migrations. A user without the rights for some parts gets the rest.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from ttl_odm.database_sweep.jobs import JobState
-from ttl_odm.database_sweep.names import ARCHIVE_NOTE, JOB, JOB_LOG, JOB_NOTE, SIGNATURE
+from ttl_odm.database_sweep.jobs import (
+    ARCHIVE_NOTE,
+    JOB,
+    JOB_LOG,
+    JOB_NOTE,
+    SIGNATURE,
+    JobState,
+)
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.postgresql import relation
 from ttl_odm.sqlalchemy import compat
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def read_job(connection: Connection, schema: str | None, table: str) -> JobState | None:
-    """Read the job of a table; None if the database doesn't sweep it itself."""
+    """Read the job of a table; None if it has none."""
     job, log = (index_name(table, end).replace("ix_", "", 1) for end in (JOB, JOB_LOG))
     if connection.dialect.name in MYSQL_FAMILY:
         return _of_mysql(connection, schema, job, log)
@@ -41,7 +47,7 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     state = "gone" if status is None else "there"
     if status == "DISABLED":
         state = "disabled"
-    elif status not in (None, "ENABLED"):  # SLAVESIDE_DISABLED, or MySQL's word for it
+    elif status not in (None, "ENABLED"):  # SLAVESIDE_DISABLED, or MySQL's newer word
         state = "replicated"
     elif status and str(scheduler).upper() != "ON":
         state = "off"
@@ -55,7 +61,7 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     )
     try:
         last = connection.execute(text(query)).one_or_none()
-    except DBAPIError:  # the log is gone, or not for us to read
+    except DBAPIError:  # the table is gone, or this user may not read it
         last = None
     return _state(job, comment, state, last)
 
@@ -84,8 +90,7 @@ def _of_postgresql(
 
 
 def _state(name: str, note: str | None, state: Any, last: Any) -> JobState:
-    said = (note or "").removeprefix(JOB_NOTE)
-    default, _, archive = said.partition(ARCHIVE_NOTE)
+    default, _, archive = (note or "").removeprefix(JOB_NOTE).partition(ARCHIVE_NOTE)
     job = JobState(name, default or None, state, archive=archive or None)
     if last is None:
         return job
@@ -113,7 +118,7 @@ _POSTGRESQL: Final = text(
     "WHERE p.oid = found.procedure) AS namespace, "
     "obj_description(found.procedure, 'pg_proc') AS note, "
     "COALESCE(has_table_privilege(to_regclass(:log), 'SELECT'), false) AS sees_log, "
-    # Nobody asks for a privilege on a schema that is not there.
+    # has_schema_privilege() fails for a schema that doesn't exist.
     "EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'pg_cron') AND COALESCE(("
     "SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n "
     "WHERE n.nspname = 'cron'), false) AS sees_jobs "

@@ -1,10 +1,9 @@
-"""What goes wrong below a table that the database sweeps by itself.
+"""What a database's own job loses below the table that it sweeps.
 
-Its job deletes the rows of that table, and knows no models. It removes rows that expire with these
-only by a foreign key with ON DELETE CASCADE: SET NULL would leave them without a parent, perhaps
-live again, and rows without a foreign key would stay forever, or come back under a new parent. And
-such a foreign key deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.references`)
-without a trace.
+The job deletes the rows of its table, and knows no models. Rows that follow these are removed only
+by a foreign key with ON DELETE CASCADE. SET NULL would leave them without a parent, perhaps live
+again; without a foreign key they would stay forever, or come back under a new parent. And a CASCADE
+deletes rows of recorded models (see `ttl_odm.sqlalchemy.policy.references`) without a trace.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 def would_lose(connection: Connection, binding: Binding) -> bool:
     """Whether a job would leave rows behind, or delete some without a trace.
 
-    Tables that the database doesn't have yet count as their models declare them.
+    For tables that the database doesn't have yet, the models decide.
     """
     return (
         bool(left_behind(connection, binding, planned=True))
@@ -44,13 +43,13 @@ def left_behind(connection: Connection, binding: Binding, *, planned: bool = Fal
     Args:
         connection: A connection, in a transaction.
         binding: The policy of the table that the database sweeps.
-        planned: Count tables that the database doesn't have yet, as their models declare them.
+        planned: Include tables that the database doesn't have yet, as their models declare them.
     """
     keys = ReferringKeys()
     return [
         rule.table.fullname
         for rule in all_rules_below(binding.table)
-        if not _goes_along(connection, rule, keys, planned=planned)
+        if not _is_cascade(connection, rule, keys, planned=planned)
     ]
 
 
@@ -63,21 +62,22 @@ def untraced_keys(connection: Connection, binding: Binding) -> list[ReferringKey
     """
     keys = ReferringKeys()
     waiting = [key for _, key in keys.of_rows(connection, binding)]
-    seen, found = set(waiting), []
+    seen, untraced = set(waiting), []
     while waiting:
         key = waiting.pop()
         if key.deletes != "CASCADE":
             continue
         if keys.is_recorded(connection, key.table):
-            found.append(key)
+            untraced.append(key)
             continue
         below = [key for key in keys.of(connection, key.table) if key not in seen]
         seen.update(below)
         waiting += below
-    return sorted(found, key=str)
+    return sorted(untraced, key=str)
 
 
-def _goes_along(connection: Connection, rule: Rule, keys: ReferringKeys, *, planned: bool) -> bool:
+def _is_cascade(connection: Connection, rule: Rule, keys: ReferringKeys, *, planned: bool) -> bool:
+    """Whether a foreign key deletes the rows of a rule together with their parents."""
     links, table = rule.links(), rule.table
     link = {(str(own.name), str(theirs.name)) for own, theirs in links.pairs}
     schema, name = name_of(connection, table)
