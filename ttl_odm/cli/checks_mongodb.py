@@ -33,7 +33,7 @@ from ttl_odm.core.policy import TTL, ExpireAt, instant_field
 from ttl_odm.core.values import MAX_TTL, NEVER
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.inspection.readers.mongodb_units import misread
+from ttl_odm.inspection.readers.mongodb import misread
 from ttl_odm.sweeper.findings import AHEAD, WRONG_UNIT, Finding, Severity
 from ttl_odm.sweeper.units import FIRST_INSTANT, LEAST_MILLISECONDS
 

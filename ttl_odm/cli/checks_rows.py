@@ -19,8 +19,7 @@ from ttl_odm.core.values import NEVER
 from ttl_odm.dialects.indexes import IndexNeed
 from ttl_odm.dialects.mysql import check_on
 from ttl_odm.inspection.evidence import SMALL, Kind
-from ttl_odm.inspection.readers.sql import kind_of
-from ttl_odm.inspection.readers.sql_units import misread
+from ttl_odm.inspection.readers.sql import kind_of, misread
 from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex

@@ -26,7 +26,7 @@ from ttl_odm.cli.tables import as_file
 from ttl_odm.core import ExpireAt, expires_at
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import Estimate
-from ttl_odm.forecast.trial import tried
+from ttl_odm.forecast.text import tried
 from ttl_odm.inspection import Proposal, Table, Verdict, as_source, propose
 from ttl_odm.sweeper.text import counted, visible
 

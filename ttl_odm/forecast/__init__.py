@@ -1,15 +1,15 @@
-"""What expires when, by the policy as it is and by another that is only planned.
+"""What expires when, by the current policy and by a planned one.
 
-- `parse`: what is planned, as somebody has typed it;
+- `parse`: a planned policy, as the user typed it;
 - `sample`: the questions, and which rows are counted;
-- `sql`, `mongodb`, `django`: the counting; they need their extras, all else is pure;
+- `sql`, `mongodb`, `django`: the counting; they need their extras, the other modules are pure;
 - `estimates`: numbers of rows with their error;
-- `change`, `change_mongodb`, `django_change`: what applications call of `ttl_odm.stored.previews`;
-- `trial`: what a proposal of `ttl-odm inspect` is worth by the same counting;
-- `text`: what a forecast says to people and machines.
+- `text`: a forecast in words and in JSON, and the numbers for a proposal of `ttl-odm inspect`;
+- `change`, `change_mongodb`, `django_change`: the names under which applications import the
+  previews of `ttl_odm.stored`.
 
-The command lines (`ttl-odm plan`, ``flask ttl plan``, ``manage.py ttl_plan``) show it; this package
-must not know them.
+The command lines (`ttl-odm plan`, ``flask ttl plan``, ``manage.py ttl_plan``) print forecasts. This
+package must not know them.
 """
 
 from ttl_odm.forecast.estimates import Drawn, Estimate, Measured

@@ -1,6 +1,6 @@
-"""A change of a stored default with SQLAlchemy: previewed, and made as its preview said.
+"""Previews of changes of stored defaults with SQLAlchemy, and changes approved by them.
 
-The extension for stored defaults has it, and this module is the name that applications import.
+Applications import this module, which re-exports names of the extension for stored defaults.
 """
 
 from ttl_odm.stored.sqlalchemy.previews import (

@@ -1,8 +1,8 @@
-"""Counting for ``manage.py ttl_plan``; which rows are counted is up to `sample`.
+"""Counts for ``manage.py ttl_plan``; `sample` decides which rows are counted.
 
-What would be expired by another policy, or at another time, is asked of the very predicate that
-reads and sweeps use: over another binding of the model, so many seconds later. The order of a
-sample's stretches is that of a primary key of integers.
+Expiry by another policy, or at another time, comes from the same predicate as in reads and sweeps,
+with another binding of the model, so many seconds later. The order of a sample's stretches is that
+of an integer primary key.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ _SECONDS: Final = 600
 
 
 def measure(model: Model, planned: Policy | None, using: str, big: float = SMALL) -> Measured:
-    """Count, by the policy of a model and one that is planned (one of them at least).
+    """Count the rows of a model by its policy and a planned one, of which at least one exists.
 
-    Of more than so many rows in a sample.
+    Args:
+        model: The model.
+        planned: The planned policy, if there is one.
+        using: The alias of the database.
+        big: The most rows that are all counted; of more, a sample is.
 
     Raises:
         TTLConfigurationError: The model has no field that the planned policy names.
@@ -53,8 +57,8 @@ def measure(model: Model, planned: Policy | None, using: str, big: float = SMALL
         )
     with store_errors(), impatient(using, _SECONDS):
         measured = _Counting(bindings, using).run(big)
-        wrong = misread(bindings.get("planned") or bindings["current"], using)
-        return replace(measured, doubts=[each.sentences for each in wrong])
+        main = bindings.get("planned") or bindings["current"]
+        return replace(measured, doubts=[wrong.sentences for wrong in misread(main, using)])
 
 
 def count(
@@ -65,14 +69,14 @@ def count(
     rows: str | None,
     big: float = SMALL,
 ) -> Measured:
-    """Count some rows of a table by policies of which the model itself knows nothing.
+    """Count some rows of a table by policies that its model doesn't have.
 
     Args:
-        binding: That of the table.
-        policies: What is compared, by the names that `sample.questions` wants.
+        binding: The table's own policy.
+        policies: The policies, by the names that `sample.questions` needs.
         using: The alias of the database.
-        rows: SQL for which rows are meant; None for all.
-        big: Of more rows than that a sample is taken.
+        rows: SQL for the rows to count; None for all.
+        big: The most rows that are all counted; of more, a sample is.
     """
     return _Counting(_bindings(binding, policies), using, rows).run(big)
 
@@ -80,7 +84,7 @@ def count(
 def count_lost(
     binding: Binding, policies: Mapping[str, TTL], using: str, *, rows: str | None, limit: int
 ) -> int:
-    """Count the rows that live by the current policy and not by the planned one, up to a limit."""
+    """Count the rows, with followers, that only the planned policy lets expire, up to a limit."""
     return _Counting(_bindings(binding, policies), using, rows).lost(limit)
 
 
@@ -93,13 +97,13 @@ def _bindings(binding: Binding, policies: Mapping[str, TTL]) -> dict[str, Bindin
 
 
 class _Counting:
-    """The counting in one table, by what each policy means for it."""
+    """The counts of one table, by the bindings of the policies."""
 
-    def __init__(self, bindings: dict[str, Binding], using: str, meant: str | None = None) -> None:
-        self._meant = meant
+    def __init__(self, bindings: dict[str, Binding], using: str, rows: str | None = None) -> None:
+        self._rows = rows
         self._connection = connections[using]
         self._bindings = bindings
-        # What is planned is what the histogram is about.
+        # The histogram is about the planned policy.
         self._main = bindings.get("planned") or bindings["current"]
         self._quote = self._connection.ops.quote_name
         self._table = self._quote(self._main.model._meta.db_table)
@@ -108,35 +112,35 @@ class _Counting:
 
     def run(self, big: float) -> Measured:
         """Count."""
-        where = "" if self._meant is None else f" WHERE {self._meant}"
+        where = "" if self._rows is None else f" WHERE {self._rows}"
         rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}{where}", ())[0]
         order = self._order() if rows > big else None
-        names = [*self._asked, *map(of_followers, self._following)]
-        return sample.carried_out(sample.plan(names, rows, big, order), self._count)
+        names = [*self._asked, *map(of_followers, self._of_followers)]
+        return sample.run(sample.plan(names, rows, big, order), self._count)
 
     @property
-    def _following(self) -> list[str]:
-        """The questions that are asked of followers, too."""
-        return sample.following(self._asked) if self._followers else []
+    def _of_followers(self) -> list[str]:
+        """The questions that also count followers."""
+        return sample.questions_of_followers(self._asked) if self._followers else []
 
     def lost(self, limit: int) -> int:
-        """Count the rows that the planned policy alone would let expire, and their followers."""
-        conditions = [self._asked["lost"], *([self._meant] if self._meant else [])]
+        """Count the rows, with followers, that only the planned policy lets expire."""
+        conditions = [self._asked["lost"], *([self._rows] if self._rows else [])]
         criteria = " AND ".join(f"({condition})" for condition in conditions)
         sources = [(self._table, criteria)]
         sources += [
             (f"{self._table}, {tables}", f"{links} AND {criteria}")
             for tables, links in self._followers
         ]
-        found = 0
+        number = 0
         for tables, where in sources:
-            if found < limit:
-                rows = f"SELECT 1 FROM {tables} WHERE {where} LIMIT {limit - found}"
-                found += int(self._fetched(f"SELECT COUNT(*) FROM ({rows}) found", ())[0])
-        return found
+            if number < limit:
+                rows = f"SELECT 1 FROM {tables} WHERE {where} LIMIT {limit - number}"
+                number += int(self._fetched(f"SELECT COUNT(*) FROM ({rows}) found", ())[0])
+        return number
 
     def _questions(self) -> dict[str, str]:
-        """The conditions to count; those of a table's columns hold for an alias of its name too."""
+        """Return the conditions to count; they also fit a subquery with the table's name."""
         table, connection, main = self._table, self._connection, self._main
         own = None if main.own is None else f"{table}.{self._quote(str(main.own.column))}"
         dated = f"{table}.{self._quote(str(main.stamp.column))} IS NOT NULL"
@@ -167,28 +171,28 @@ class _Counting:
             f"CASE WHEN {asked} THEN 1 ELSE 0 END AS {self._quote(name)}"
             for name, asked in self._asked.items()
         )
-        if self._meant is not None:
-            chosen = f"{chosen} AND {self._meant}" if chosen else f" WHERE {self._meant}"
+        if self._rows is not None:
+            chosen = f"{chosen} AND {self._rows}" if chosen else f" WHERE {self._rows}"
         if self._followers:
             ends = " OR ".join(f"({self._asked[name]})" for name in sample.ends_of(self._bindings))
-            along = " + ".join(
+            followers = " + ".join(
                 f"(SELECT COUNT(*) FROM {tables} WHERE {links})"
                 for tables, links in self._followers
             )
-            answers += f", CASE WHEN {ends} THEN {along} ELSE 0 END AS ttl_followers"
+            answers += f", CASE WHEN {ends} THEN {followers} ELSE 0 END AS ttl_followers"
         scope = self._own_scope()
         rows = f"SELECT {scope or 'NULL'} AS ttl_scope, {answers} FROM {source}{chosen}"
         sums = ", ".join(f"SUM({self._quote(name)})" for name in self._asked)
-        for name in self._following:
+        for name in self._of_followers:
             sums += f", SUM(CASE WHEN {self._quote(name)} = 1 THEN ttl_followers ELSE 0 END)"
-        # MySQL groups by no expression that it would have to compare.
+        # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
         statement = f"SELECT MIN(ttl_scope), {sums} FROM ({rows}) counted"
         with self._connection.cursor() as cursor:
             cursor.execute(statement + " GROUP BY ttl_scope" * (scope is not None), values)
             return sample.answers(cursor.fetchall())
 
     def _own_scope(self) -> str | None:
-        """The scope of a row, where that has a default of its own; None where no policy has any."""
+        """Return SQL for a row's scope if it has a default of its own; None without scopes."""
         for binding in self._bindings.values():
             scoping = binding.source.scoping
             if scoping is not None:
@@ -200,31 +204,31 @@ class _Counting:
         if not isinstance(key, IntegerField):
             return None
         column = self._quote(str(key.column))
-        # Each by itself: SQLite reads all rows for both in one SELECT.
+        # In two subqueries: SQLite reads all rows for both in one SELECT.
         ends = (f"(SELECT {end}({column}) FROM {self._table})" for end in ("MIN", "MAX"))
         lowest, highest = self._fetched(f"SELECT {', '.join(ends)}")
         return None if lowest is None else sample.Order(lowest, highest - lowest + 1)
 
     def _fetched(self, statement: str, values: Any = ()) -> Any:
         with self._connection.cursor() as cursor:
-            cursor.execute(statement, values)  # where % signs are doubled, as Django takes them
+            cursor.execute(statement, values)  # its percent signs are doubled, as Django expects
             return cursor.fetchone()
 
 
 def _sure(condition: str) -> str:
-    """A condition that is false where it is NULL, as for a row without an instant."""
+    """Return a condition that is false instead of NULL, as for a row without an instant."""
     return f"COALESCE(({condition}), {FALSE})"
 
 
 def _links_of_row(
     model: Model, table: str, quote: Callable[[str], str]
 ) -> Iterator[tuple[str, str]]:
-    """What counts the rows that follow a row of a model's table, at whatever depth.
+    """Yield what counts the rows that follow a row of a model's table, directly or not.
 
-    For each table the sources of a FROM, and the condition that leads from the row to them.
+    For each table it yields the FROM clause, and the condition that leads from the row to it.
     """
     chains = [(rule, table, "", "") for rule in rules_below(model)]
-    for number, (rule, above, sources, condition) in enumerate(chains):  # which grows
+    for number, (rule, above, sources, condition) in enumerate(chains):  # the list grows meanwhile
         name = f"ttl_follower_{number}"
         tables = f"{sources}, " * bool(sources) + f"{quote(rule.model._meta.db_table)} {name}"
         equal = " AND ".join(

@@ -1,9 +1,9 @@
-"""Numbers of rows with their error, from what was counted: all rows, or a sample. Pure.
+"""Numbers of rows with their error, from counts of all rows or of a sample. Pure.
 
-Rows that were written together lie together, so an error depends on how a sample was drawn:
-stretches of a table say less than as many rows drawn one by one. What was met in no draw, or in
-few, shows no spread to go by, and may be there all the same: of nothing in n draws, a share of up
-to 3 / n is likely.
+Rows written together are stored together, so the error depends on how a sample was drawn: stretches
+of a table tell less than as many rows drawn one by one. Rows that no draw, or only few draws, met
+show no spread from which to compute an error, but may exist: if n draws met none, their share may
+be up to 3 / n.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _TWO_SIGMA: Final = 1.96
 _RULE_OF_THREE: Final = 3
 _FEW: Final = 5
-"""Draws that have met something, up to which their spread says too little."""
-
+"""Draws that met any rows, up to which their spread says too little."""
 
 _FOLLOWERS: Final = " followers"
 
@@ -32,18 +31,24 @@ class Drawn(Enum):
     """How rows were drawn."""
 
     ALL = auto()
-    """They were not: everything was counted."""
+    """No draw: all rows were counted."""
 
     SINGLY = auto()
     """One by one, at random; a single cluster."""
 
     STRETCHES = auto()
-    """By clusters, one at random of each part of the table, in order."""
+    """In clusters: one at random from each part of the table, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number of rows, within a margin of the truth with a probability of 95 %; 0 when counted."""
+    """A number of rows, with its error.
+
+    Attributes:
+        rows: The number of rows.
+        margin: The error: the true number is within it with a probability of 95 %. 0 if all rows
+            were counted.
+    """
 
     rows: int
     margin: int = 0
@@ -56,14 +61,19 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a database has counted: for each cluster of the sample the answers to the questions.
+    """What a database has counted.
 
-    The first question is ``rows``: all rows of the sample. `total` is what the clusters were drawn
-    from, rows of the table or so many stretches; 0 when everything was counted. `partitions` are
-    those of a table that is cut by time, by scenario. `scopes` are named that have a stored default
-    of their own, those with the most rows; a question is also answered for each (`of_scope`).
-    `doubts` are sentences about values that seem to be in another unit than they are read in, or
-    that are not read as dates.
+    Attributes:
+        names: The questions. The first is ``rows``: all rows of the sample.
+        clusters: The answers to the questions, for each cluster of the sample.
+        drawn: How the sample was drawn.
+        total: What the sample was drawn from: the table's rows, or its stretches; 0 if all rows
+            were counted.
+        partitions: The partitions of a table partitioned by time, by scenario.
+        scopes: The scopes with a stored default of their own that have the most rows. Questions are
+            answered for each of them too; see `of_scope`.
+        doubts: Sentences about values that seem to be in another unit than the policy reads, or
+            can't be read as dates.
     """
 
     names: Sequence[str]
@@ -76,21 +86,21 @@ class Measured:
 
     @property
     def is_sample(self) -> bool:
-        """Whether there is an error."""
+        """Whether only a sample was counted, so that numbers have an error."""
         return self.drawn is not Drawn.ALL
 
     @property
     def sampled(self) -> int:
-        """Rows that were looked at."""
+        """The number of rows that were counted."""
         return sum(cluster[0] for cluster in self.clusters)
 
     @property
     def rows(self) -> Estimate:
-        """All rows of the table."""
+        """The number of all rows of the table."""
         return Estimate(self.total) if self.drawn is Drawn.SINGLY else self.estimate(self.names[0])
 
     def estimate(self, plus: str, minus: str | None = None) -> Estimate:
-        """Return the answer to a question, less that to another."""
+        """Return the answer to a question, minus that to another."""
         first = self.names.index(plus)
         second = None if minus is None else self.names.index(minus)
         hits = [
@@ -103,18 +113,18 @@ class Measured:
         return Estimate(round(weight * sum(hits)), math.ceil(weight * error))
 
     def followers(self, question: str) -> Estimate:
-        """Rows of other tables that follow those of a question; 0 where nothing follows them."""
+        """Return the number of rows in other tables that follow the rows of a question."""
         name = of_followers(question)
         if name not in self.names:
             return Estimate(0)
-        place = self.names.index(name)
-        counted = [cluster[place] for cluster in self.clusters]
+        index = self.names.index(name)
+        counted = [cluster[index] for cluster in self.clusters]
         if not self.is_sample or not self.sampled:
             return Estimate(sum(counted))
         parents, draws = self.estimate(question), len(counted)
         weight = self.total / (draws if self.drawn is Drawn.STRETCHES else self.sampled)
         rows = round(weight * sum(counted))
-        # At least as uncertain as the number of parents; more where some have more than others.
+        # At least as uncertain as the number of parents; more if the numbers per parent differ.
         error = rows * parents.margin / parents.rows if parents.rows else 0.0
         if draws > 1:
             spread = sum((one - other) ** 2 for one, other in pairwise(counted)) / 2
@@ -123,32 +133,32 @@ class Measured:
 
     @property
     def has_followers(self) -> bool:
-        """Whether rows of other tables follow those that were counted."""
+        """Whether rows of other tables follow the counted ones."""
         return any(name.endswith(_FOLLOWERS) for name in self.names)
 
     def _error(self, hits: Sequence[int], *, is_share: bool) -> float:
-        """What the sum of hits may be off."""
+        """Return the error of the sum of hits."""
         if self.drawn is Drawn.SINGLY:
             draws, met, others = self.sampled, sum(hits), self.sampled - sum(hits)
             error = math.sqrt(met * others / draws)
         else:
             draws, met = len(hits), sum(hit > 0 for hit in hits)
             others = sum(hit < row[0] for hit, row in zip(hits, self.clusters, strict=True))
-            # Of neighbours: what differs from one end of the table to the other is not an error,
-            # since each part has its stretch. Where neighbours differ, this is rather too large.
+            # The spread between neighbours: differences between the ends of the table are no error,
+            # since each part has a stretch. If neighbours differ, this is rather too large.
             spread = sum((one - other) ** 2 for one, other in pairwise(hits)) / 2
-            # No spread can be seen in one.
+            # A single draw shows no spread.
             error = math.sqrt(draws / (draws - 1) * spread) if draws > 1 else self.sampled
-        few = min(met, others)  # draws that have met any, or that have met others
+        few = min(met, others)  # draws that met such rows, or other rows
         least = self.sampled * min((_RULE_OF_THREE + few) / draws, 1) if few <= _FEW else 0.0
         return max(_TWO_SIGMA * error, least if is_share else 0.0)
 
 
 def of_followers(question: str) -> str:
-    """The name of the question how many rows follow those of another question."""
+    """Return the name of the question for the followers of a question's rows."""
     return f"{question}{_FOLLOWERS}"
 
 
 def of_scope(question: str, scope: str) -> str:
-    """The name of a question about the rows of a scope alone."""
+    """Return the name of a question about the rows of one scope."""
     return f"{question} of {scope}"

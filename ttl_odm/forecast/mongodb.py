@@ -1,6 +1,6 @@
-"""Counting for `ttl-odm plan` in MongoDB; which documents are counted is up to `sample`.
+"""Counts for `ttl-odm plan` in MongoDB; `sample` decides which documents are counted.
 
-Stretches are of ``_id``, where these are ObjectIds or integers. A sample is not ``$sample``: its
+Stretches are ranges of ``_id``, if these are ObjectIds or integers. ``$sample`` isn't used: its
 random cursor prefers some documents so much that the answer was off by twice its error.
 """
 
@@ -24,7 +24,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
 from ttl_odm.forecast.estimates import of_followers
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.inspection.readers.mongodb_units import misread
+from ttl_odm.inspection.readers.mongodb import misread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
 
-_ALONG: Final = "__ttl_followers"
+_FOLLOWERS: Final = "__ttl_followers"
 _MILLISECONDS: Final = 600_000
 _LAST: Final = 2**96 - 1
 _KEYS: Final[dict[type, Callable[[int], Any]]] = {
@@ -41,11 +41,15 @@ _KEYS: Final[dict[type, Callable[[int], Any]]] = {
     int: Int64,
     Int64: Int64,
 }
-"""The kinds of ``_id`` that can be counted along, and how a place becomes one."""
+"""The types of ``_id`` that have an order for samples, and what makes one of a place."""
 
 
 def collection_for(database: Any, target: type | str) -> Any:
-    """Return the collection of a document class, or the one of a name."""
+    """Return the collection of a document class or of a name.
+
+    Raises:
+        TTLConfigurationError: The database can't count by age.
+    """
     if expires_itself(getattr(database, "ttl_backend", "mongodb")):
         raise TTLConfigurationError(
             "Azure Cosmos DB has no command that reads when documents were last modified, so it "
@@ -55,7 +59,7 @@ def collection_for(database: Any, target: type | str) -> Any:
 
 
 def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
-    """Return a planned policy as it is meant for stored documents, of a class if there is one."""
+    """Return a planned policy in terms of stored documents, whose fields may have aliases."""
     if planned is None:
         return None
     check_policy(planned)
@@ -63,7 +67,7 @@ def as_stored(model: type | None, planned: Policy | None) -> Policy | None:
 
 
 def scopes_of(model: type | None, current: Policy | None) -> OwnScopes | None:
-    """Return the scopes with a stored default of their own, by a policy that has just been read."""
+    """Return the scopes with stored defaults of their own, by a policy just read; None without."""
     bound = None if model is None else bindings.binding_of(model)
     return None if bound is None or current is None else bound.source.own_scopes(current)
 
@@ -75,32 +79,39 @@ async def measure(
     big: float = SMALL,
     scopes: OwnScopes | None = None,
 ) -> Measured:
-    """Count, by the policy and one that is planned (one of them at least).
+    """Count the documents of a collection by its policy and a planned one; at least one exists.
 
-    Of more than so many documents in a sample. The collection is PyMongo's asynchronous one or
-    Motor's, gated or not. By `scopes` documents are counted apart.
+    Args:
+        collection: PyMongo's asynchronous one or Motor's, gated or not.
+        current: The current policy, if there is one.
+        planned: The planned policy, if there is one.
+        big: The most documents that are all counted; of more, a sample is.
+        scopes: The scopes whose documents are counted separately.
+
+    Raises:
+        TTLConfigurationError: The database has no such collection.
     """
-    # By commands that go past the gate: expired documents count, and by the metadata.
+    # Commands bypass the gate, so expired documents count. This count is from the metadata.
     if not await details_of(collection):
         raise TTLConfigurationError(f"there is no collection {collection.name!r} in the database.")
     rows = int((await run(collection, {"count": collection.name}))["n"])
     both = {"current": current, "planned": planned}
     policies = {name: policy for name, policy in both.items() if policy is not None}
     asked = _conditions(policies)
-    # Numbered: the name of a field can't be just any.
+    # The questions are numbered, since not every name can be a field's.
     sums = {
-        str(place): {"$sum": {"$cond": [condition, 1, 0]}}
-        for place, condition in enumerate(asked.values())
+        str(number): {"$sum": {"$cond": [condition, 1, 0]}}
+        for number, condition in enumerate(asked.values())
     }
-    along = all_rules_below(collection)
-    following = sample.following(asked) if along else []
-    names = [*asked, *map(of_followers, following)]
+    rules = all_rules_below(collection)
+    with_followers = sample.questions_of_followers(asked) if rules else []
+    names = [*asked, *map(of_followers, with_followers)]
     counting: list[dict[str, Any]] = []
-    if along:
+    if rules:
         ends = [asked[name] for name in sample.ends_of(policies)]
-        counting = stages_counting(along, _ALONG, when={"$or": ends})
-    for place, name in enumerate(following, len(asked)):
-        sums[str(place)] = {"$sum": {"$cond": [asked[name], f"${_ALONG}", 0]}}
+        counting = stages_counting(rules, _FOLLOWERS, when={"$or": ends})
+    for number, name in enumerate(with_followers, len(asked)):
+        sums[str(number)] = {"$sum": {"$cond": [asked[name], f"${_FOLLOWERS}", 0]}}
     kind, order = await _order(collection) if rows > big else (int, None)
     plan = sample.plan(names, rows, big, order)
     try:
@@ -113,9 +124,12 @@ async def measure(
                 stages = [{"$match": within}, {"$limit": part.limit}]
             elif part.share < 1:
                 stages = [{"$match": {"$sampleRate": part.share}}]
-            group = {"$group": {"_id": None if scopes is None else scopes.number, **sums}}
-            groups = await _aggregated(collection, [*stages, *counting, group])
-            counted = [(_name(scopes, one["_id"]), *(one[key] for key in sums)) for one in groups]
+            scope = None if scopes is None else scopes.number
+            grouping = {"$group": {"_id": scope, **sums}}
+            groups = await _aggregated(collection, [*stages, *counting, grouping])
+            counted = [
+                (_name(scopes, group["_id"]), *(group[key] for key in sums)) for group in groups
+            ]
             part = plan.send(sample.answers(counted))
     except StopIteration as stop:
         measured: Measured = stop.value
@@ -123,24 +137,24 @@ async def measure(
 
 
 async def doubts(collection: Any, policy: Policy | None) -> list[str]:
-    """Return what to say of documents whose own ttl seems to be in another unit than seconds."""
+    """Return sentences about documents whose own ttl seems to be in another unit than seconds."""
     wrong = None if policy is None else await misread(collection, policy)
     return [] if wrong is None else [wrong.sentences]
 
 
 def _name(scopes: OwnScopes | None, number: int | None) -> str | None:
-    """The scope of a group; None for that of all others."""
+    """Return the scope of a group; None for the group of all others."""
     return None if scopes is None or number is None or number < 0 else scopes.names[number]
 
 
 async def _aggregated(collection: Any, stages: Sequence[Any]) -> list[dict[str, Any]]:
-    batch = {"batchSize": MOST_SCOPES + 1}  # groups, of which these are the most
+    batch = {"batchSize": MOST_SCOPES + 1}  # the most groups that there can be
     command = {"aggregate": collection.name, "pipeline": list(stages), "cursor": batch}
     return await first_batch(collection, command | {"maxTimeMS": _MILLISECONDS})
 
 
 async def _order(collection: Any) -> tuple[type, sample.Order | None]:
-    """The order of the keys, and their kind; None where they can't be counted along."""
+    """Return the type of ``_id``, and the order of its values; None if they can't be ordered."""
     ends = []
     for direction in (1, -1):
         first = {"$sort": {"_id": direction}}, {"$limit": 1}, {"$project": {"_id": 1}}
@@ -154,7 +168,7 @@ async def _order(collection: Any) -> tuple[type, sample.Order | None]:
 
 
 def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:
-    """What is asked of a document, as expressions of an aggregation."""
+    """Return the conditions of the questions, as expressions of an aggregation."""
     policy = policies.get("planned") or policies["current"]
     override = policy.override if isinstance(policy, TTL) else None
     field = f"${instant_field(policy)}"

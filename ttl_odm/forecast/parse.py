@@ -1,8 +1,8 @@
-"""What is planned, as somebody has typed or pasted it: a default, or a whole policy.
+"""A planned policy, as the user typed or pasted it: a default, or a whole policy.
 
-Of a policy is taken what declares one (``ExpireAt("expires_at")``), and what stands around it in a
-model or in what ``ttl-odm inspect`` prints. It is read, never evaluated: literals, products, and
-calls of the four names below by keyword or position. Pure, so that it can be fuzzed.
+A policy may be a declaration (``ExpireAt("expires_at")``), or a line of a model or of ``ttl-odm
+inspect`` with one. The source is parsed, never evaluated: it may contain literals, products, and
+calls of the four names in `_CALLS`. Pure, so that it can be fuzzed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OPTION: Final = "--default-ttl"
 POLICY_OPTION: Final = "--policy"
-"""How command lines call them."""
+"""The options' names on the command lines."""
 
 HELP: Final = (
     "The default ttl to try: seconds, or a duration such as 90d, 12h or 30m; -1 (rows never expire "
@@ -39,7 +39,7 @@ POLICY_HELP: Final = (
 )
 
 LONGEST: Final = 1_000
-"""Characters that a declaration may have."""
+"""The most characters of a declaration."""
 
 _OFF: Final = ("off", "none")
 _FIX: Final = "give whole seconds from 1 to 2147483647"
@@ -55,11 +55,17 @@ _EXAMPLES: Final = (
 def planned_policy(
     name: str, current: Policy | None, default: str | None, source: str | None
 ) -> Policy | None:
-    """Return what is planned: another default (seconds, "-1", "off") of the policy, or another one.
+    """Return the planned policy; None if the user planned none.
+
+    Args:
+        name: The model's name, for messages.
+        current: The current policy, if there is one.
+        default: Another default of it: seconds, a `duration`, "-1" or "off".
+        source: Another policy.
 
     Raises:
-        InvalidTTL: The default is none of these, or the policy has no default.
-        TTLConfigurationError: The source can't be read, or there are both, or there is no policy.
+        InvalidTTL: The default is invalid, or the policy has no default.
+        TTLConfigurationError: The source can't be read, or both are set, or there is no policy.
     """
     if default is not None and source is not None:
         raise TTLConfigurationError(f"{OPTION} and {POLICY_OPTION}: give one of them.")
@@ -82,7 +88,7 @@ def planned_policy(
     if not isinstance(current, ExpireAfter):
         return current.with_default(parse_default(default, where))
     try:
-        seconds: Any = None if default in _OFF else duration(default)  # or a broken number
+        seconds: Any = None if default in _OFF else duration(default)  # `ExpireAfter` checks it
         return replace(current, seconds=seconds)
     except InvalidTTL as error:
         raise InvalidTTL(f"{where}: {error}") from error
@@ -94,7 +100,7 @@ def parse_default(text: str, where: str) -> int | None:
     """Return a default that was typed: seconds, a `duration`, -1 or off (None).
 
     Raises:
-        InvalidTTL: It is none of these; the message begins with `where`.
+        InvalidTTL: The text is none of these; the message begins with `where`.
     """
     try:
         return None if text in _OFF else default_ttl(duration(text), where=where)
@@ -105,10 +111,14 @@ def parse_default(text: str, where: str) -> int | None:
 def parse_policy(source: str) -> Policy:
     """Return the policy that a source declares.
 
-    That is a policy, a number of seconds, a line ``__ttl__ = policy``, or a line ``enable(target,
-    policy)``, of which the target is not looked at. Seconds may be a `duration` in quotes, and
-    stand alone without. What can't be is refused by `InvalidTTL` (a number) or
-    `TTLConfigurationError`.
+    Args:
+        source: A policy, a number of seconds, a line ``__ttl__ = policy``, or a line
+            ``enable(target, policy)``, whose target is ignored. Seconds may be a `duration` in
+            quotes; alone, also one without quotes.
+
+    Raises:
+        InvalidTTL: A number is invalid.
+        TTLConfigurationError: It isn't a valid policy.
     """
     try:
         declared = duration(source)
@@ -121,22 +131,22 @@ def _read(source: str) -> Any:
     try:
         return _value(_declaration(source))
     except _UnreadableError as error:
-        raise _refused(source, str(error)) from error
+        raise _error(source, str(error)) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidTTL, TTLConfigurationError)):
             raise
-        raise _refused(source, "it is not a declaration") from error
+        raise _error(source, "it is not a declaration") from error
 
 
 class _UnreadableError(Exception):
-    """Something that no declaration has."""
+    """A part of the source that no declaration may contain."""
 
 
 def _declaration(source: str) -> ast.expr:
-    """Return the expression that is the policy."""
+    """Return the expression of the policy."""
     if len(source) > LONGEST:
         raise _UnreadableError(f"a declaration has at most {LONGEST:,} characters")
-    with warnings.catch_warnings():  # of escapes that Python doesn't know
+    with warnings.catch_warnings():  # about invalid escapes
         warnings.simplefilter("ignore")
         body = ast.parse(source.strip()).body
     if len(body) != 1:
@@ -188,18 +198,18 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
 
 
 def _called(call: Callable[..., Any], args: list[Any], options: dict[str, Any]) -> Any:
-    """Make a policy, with durations that are texts in seconds; a timedelta as it is."""
+    """Make a policy, with textual durations as seconds, or a timedelta."""
     if call is timedelta:
         return timedelta(*args, **options)
-    given = inspect.signature(call).bind(*args, **options)
-    for name in DURATIONS & given.arguments.keys():
-        given.arguments[name] = _seconds(given.arguments[name])
-    return call(*given.args, **given.kwargs)
+    bound = inspect.signature(call).bind(*args, **options)
+    for name in DURATIONS & bound.arguments.keys():
+        bound.arguments[name] = _seconds(bound.arguments[name])
+    return call(*bound.args, **bound.kwargs)
 
 
 def _seconds(value: Any) -> Any:
     if isinstance(value, dict):
-        return {kind: _seconds(each) for kind, each in value.items()}
+        return {kind: _seconds(seconds) for kind, seconds in value.items()}
     if not isinstance(value, str):
         return value
     try:
@@ -215,6 +225,6 @@ def _number(node: ast.expr) -> Any:
     return value
 
 
-def _refused(source: str, why: str) -> TTLConfigurationError:
+def _error(source: str, why: str) -> TTLConfigurationError:
     start = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
     return TTLConfigurationError(f"{start!r} is not a policy: {why}. Give one such as {_EXAMPLES}.")

@@ -1,13 +1,13 @@
-"""How rows are counted, on every database: all of them, or a sample whose error is known.
+"""How rows are counted on every database: all of them, or a sample with a known error.
 
-The sample is one stretch, at random, of each of many parts of the table, in an order that mostly
-follows the age of rows: pages, a rowid, a key. So every age is met in its share, which a few random
-places would not give, and it costs the same however big the table is. Where there is no such order,
-or rows are spread too unevenly over it, rows are drawn one by one, which reads the table but judges
-few of its rows.
+The sample has one random stretch from each of many parts of the table, in an order that mostly
+follows the rows' age: pages, a rowid, a key. So every age is sampled by its share, unlike in a few
+random places, and the cost doesn't depend on the table's size. Without such an order, or if rows
+are spread too unevenly over it, rows are drawn one by one, which reads the whole table but
+evaluates conditions for few rows.
 
-Pure but for chance: `plan` says which rows to count next, and a database's module counts them. What
-the questions are is said here too, and how a condition is written is the database's.
+Pure except for chance: `plan` yields which rows to count next, and a database's module counts them.
+This module also names the questions; each database's module writes their conditions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Answers = Mapping[str, Sequence[int]]
-"""Answers to all questions by scope; `OTHERS` stands for all without a default of its own."""
+"""Answers to all questions, by scope; `OTHERS` stands for scopes without a default of their own."""
 
 HOUR: Final = 3_600
 DAY: Final = 24 * HOUR
@@ -44,7 +44,7 @@ HORIZONS: Final = (
     (7 * DAY, "in 7 d"),
     (30 * DAY, "in 30 d"),
 )
-"""Seconds from now at which expired rows are counted, if nobody writes until then."""
+"""Seconds from now at which expired rows are counted, assuming no writes until then."""
 
 _AGES: Final = (
     (None, "< 1 min"),
@@ -74,22 +74,22 @@ _ENDS: Final = (
     (30 * DAY, "30 d to 90 d ago"),
     (90 * DAY, "> 90 d ago"),
 )
-"""Bars of the histogram, each from so many seconds before now; `ExpireAt` has them ahead, too."""
+"""Bars of the histogram, each by its limit in seconds before now; negative ones are ahead."""
 
 _FIRST_YEAR: Final = 365 * DAY
 _IN_2500: Final = 16_725_225_600
-"""Epoch seconds between which instants are meant as such: 0 and 9999-12-31 mostly mean never."""
+"""Epoch seconds between which instants are plausible: 0 and 9999-12-31 usually mean never."""
 
 _PARTS: Final = 500
 _ROWS: Final = 100
-"""How many parts there are, and how many rows a stretch has, about."""
+"""The number of parts, and about how many rows a stretch has."""
 
 _MOST_ROWS: Final = 500_000
 _FEWEST_PARTS: Final = 30
-"""Where a stretch can't be that short (a page of each of many partitions) there are fewer parts."""
+"""Limits if stretches can't be so short (a page in each of many partitions): there are fewer."""
 
 _UNEVEN: Final = 50
-"""A stretch of so many times the rows that it should have would be half of the sample."""
+"""The most rows of a stretch, in multiples of the expected number: as many as half the sample."""
 
 
 def questions(  # noqa: PLR0913
@@ -102,11 +102,16 @@ def questions(  # noqa: PLR0913
     older: Callable[[int], T],
     but_not: Callable[[T, T], T],
 ) -> dict[str, T]:
-    """Name what has to be counted, each with its condition, as a database writes it.
+    """Return the conditions of the rows to count, by the names of the questions.
 
-    That of all rows, of those that have an instant to count from or a ttl of their own; of those
-    expired by a policy (``current``, ``planned``) so many seconds from now, or older than so many;
-    of those whose instant is too early or too late to be meant as one.
+    Args:
+        policies: The policies, by ``current`` and ``planned``.
+        every: The condition for all rows.
+        dated: For rows with an instant to count from.
+        own: For rows with a ttl of their own.
+        expired: For rows expired by a policy in so many seconds from now.
+        older: For rows whose instant is older than so many seconds.
+        but_not: Makes the condition for rows that meet the first one, but not the second.
     """
     asked = {"rows": every, "dated": dated, "own": own}
     for name in policies:
@@ -117,7 +122,7 @@ def questions(  # noqa: PLR0913
         asked["lost soon"] = but_not(asked[f"planned {HOUR}"], before)
     bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
     asked |= {f"older {seconds}": older(seconds) for seconds in bounds}
-    now = int(time.time())  # a day more or less does not matter, so the host's will do
+    now = int(time.time())  # the host's clock is exact enough
     return asked | {
         "early": older(now - _FIRST_YEAR),
         "late": but_not(dated, older(now - _IN_2500)),
@@ -127,23 +132,29 @@ def questions(  # noqa: PLR0913
 def bars(
     current: Policy | None = None, planned: Policy | None = None
 ) -> Sequence[tuple[int | None, str]]:
-    """Return the bars of the histogram for what is planned, or else for what there is."""
+    """Return the bars of the histogram, for the planned policy or else for the current one."""
     return _ENDS if isinstance(planned or current, ExpireAt) else _AGES
 
 
-def following(asked: Iterable[str]) -> list[str]:
-    """The questions for which the rows of other tables count that follow those of the answer."""
+def questions_of_followers(asked: Iterable[str]) -> list[str]:
+    """Return the questions that also count rows of other tables, which follow the answer's rows."""
     return [name for name in asked if _is_of_a_policy(name) or name in ("lost", "lost soon")]
 
 
 def ends_of(policies: Iterable[str]) -> list[str]:
-    """The questions that between them find all rows of `following`: the last horizons."""
+    """Return the questions, of the last horizons, that find all rows of the other ones."""
     return [f"{name} {HORIZONS[-1][0]}" for name in policies]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of a table's rows, in which it can be cut into parts of so many places at most."""
+    """An order of a table's rows, by which the table can be divided.
+
+    Attributes:
+        first: The first place of the order.
+        places: The number of places.
+        most: The most places of a stretch; None for any.
+    """
 
     first: int
     places: int
@@ -152,10 +163,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows to count; all of them if nothing else is said.
+    """Rows to count; by default all of them.
 
-    Those from a place of the order up to another, exclusive, but so many at most; or a share of the
-    table, each row at random.
+    Attributes:
+        within: The first place of the order, and the one after the last; None for the whole table.
+        limit: The most rows from these places.
+        share: The share of the table to draw, row by row.
     """
 
     within: tuple[int, int] | None = None
@@ -164,10 +177,10 @@ class Part:
 
 
 def chance(database: str, share: float) -> str:
-    """SQL for whether a row is drawn, each by itself with that probability."""
+    """Return SQL for whether a row is drawn, each independently with this probability."""
     if database == "postgresql":
         return f"random() < {share}"
-    if database == "sqlite":  # integers of 64 bits
+    if database == "sqlite":  # random() returns 64 bits
         return f"(random() & {2**63 - 1}) < {int(2**63 * share)}"
     return f"rand() < {share}"
 
@@ -180,10 +193,8 @@ def answers(rows: Iterable[Sequence[Any]]) -> Answers:
     return {str(scope or OTHERS): [int(number or 0) for number in sums] for scope, *sums in rows}
 
 
-def carried_out(
-    plan: Generator[Part, Answers, Measured], count: Callable[[Part], Answers]
-) -> Measured:
-    """Count what a `plan` asks for, where a database answers at once."""
+def run(plan: Generator[Part, Answers, Measured], count: Callable[[Part], Answers]) -> Measured:
+    """Return the result of a `plan`, with a synchronous function that counts its parts."""
     try:
         part = next(plan)
         while True:
@@ -196,7 +207,14 @@ def carried_out(
 def plan(
     names: Sequence[str], rows: int, big: float, order: Order | None
 ) -> Generator[Part, Answers, Measured]:
-    """Yield what to count, get the answers to the questions, and return what they amount to."""
+    """Yield the parts to count, receive the answers to the questions, and return the result.
+
+    Args:
+        names: The questions.
+        rows: About how many rows the table has.
+        big: The most rows that are all counted.
+        order: An order for stretches; None without one.
+    """
     if rows <= big:
         return _measured(names, [(yield Part())])
     if order is not None:
@@ -210,7 +228,7 @@ def plan(
 def _in_stretches(
     names: Sequence[str], rows: int, order: Order
 ) -> Generator[Part, Answers, Measured | None]:
-    """Count in one stretch of each part; None where rows are spread too unevenly to say enough."""
+    """Count one stretch of each part; return None if rows are spread too unevenly."""
     width = min(max(1, order.places * _ROWS // rows), order.most or order.places)
     expected = max(_ROWS, width * rows // order.places)
     parts = min(_PARTS, order.places, max(_FEWEST_PARTS, _MOST_ROWS // expected))
@@ -224,9 +242,9 @@ def _in_stretches(
         start, end = (low + place * (high - low) // choices for place in (chosen, chosen + 1))
         clusters.append((yield Part(within=(start, end), limit=_UNEVEN * expected)))
         total += choices
-        found = sum(sums[0] for sums in clusters[-1].values())
-        met += found
-        if found >= _UNEVEN * expected:
+        counted = sum(sums[0] for sums in clusters[-1].values())
+        met += counted
+        if counted >= _UNEVEN * expected:
             return None
     if met < parts * _ROWS // 4:
         return None
@@ -238,30 +256,31 @@ def _measured(
 ) -> Measured:
     """Sum up over scopes, and name those of which the most rows expire by the last horizon."""
     no_sums = [0] * len(names)
-    sums = [list(map(sum, zip(no_sums, *found.values(), strict=True))) for found in clusters]
-    ranked = [place for place, name in enumerate(names) if name.endswith(f" {HORIZONS[-1][0]}")]
-    # By either policy; of one whose rows expire by none there is nothing to say.
+    sums = [list(map(sum, zip(no_sums, *answers.values(), strict=True))) for answers in clusters]
+    last = [index for index, name in enumerate(names) if name.endswith(f" {HORIZONS[-1][0]}")]
+    # Ranked by either policy; scopes without expired rows aren't named.
     own: Counter[str] = Counter()
-    for found in clusters:
-        for scope, counted in found.items():
-            own[scope] += max((counted[place] for place in ranked), default=0)
+    for answers in clusters:
+        for scope, counted in answers.items():
+            own[scope] += max((counted[index] for index in last), default=0)
     every = own.total()
     del own[OTHERS]
     scopes = list(largest(own, every))
-    split = [place for place, name in enumerate(names) if _is_of_a_policy(name)] if scopes else []
+    split = [index for index, name in enumerate(names) if _is_of_a_policy(name)] if scopes else []
     if not split:
         return Measured(names, sums, drawn, total)
-    questions = [*names, *(of_scope(names[place], scope) for scope in scopes for place in split)]
+    questions = [*names, *(of_scope(names[index], scope) for scope in scopes for index in split)]
     rows = []
-    for found, whole in zip(clusters, sums, strict=True):
-        named = {scope: found.get(scope, no_sums) for scope in scopes if scope != OTHERS}
-        others = [number - sum(each) for number, *each in zip(whole, *named.values(), strict=True)]
+    for answers, whole in zip(clusters, sums, strict=True):
+        named = {scope: answers.get(scope, no_sums) for scope in scopes if scope != OTHERS}
+        columns = zip(whole, *named.values(), strict=True)
+        others = [number - sum(of_named) for number, *of_named in columns]
         by_scope = {**named, OTHERS: others}
-        rows.append([*whole, *(by_scope[scope][place] for scope in scopes for place in split)])
+        rows.append([*whole, *(by_scope[scope][index] for scope in scopes for index in split)])
     return Measured(questions, rows, drawn, total, scopes=scopes)
 
 
 def _is_of_a_policy(name: str) -> bool:
-    """Whether a question is how much has expired by a policy, at one of the horizons."""
+    """Whether a question counts the rows expired by a policy at a horizon."""
     scenario, _, seconds = name.partition(" ")
     return scenario in ("current", "planned") and seconds.isdecimal()

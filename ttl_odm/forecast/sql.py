@@ -1,10 +1,10 @@
-"""Counting for `ttl-odm plan` in a SQL database; which rows are counted is up to `sample`.
+"""Counts for `ttl-odm plan` in a SQL database; `sample` decides which rows are counted.
 
-What would be expired by another policy, or at another time, is asked of the very predicate that
-reads and sweeps use: over another binding of the table, and a copy of the clock.
+Expiry by another policy, or at another time, comes from the same predicate as in reads and sweeps,
+with another binding of the table and another clock.
 
-The order of a sample's stretches is that of the pages (PostgreSQL), of the rowid (SQLite) or of a
-key of integers (MariaDB, MySQL).
+The order of a sample's stretches is that of the pages (PostgreSQL), the rowid (SQLite) or an
+integer key (MariaDB, MySQL).
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.forecast import sample
 from ttl_odm.forecast.estimates import Drawn, Measured, of_followers
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.inspection.readers.sql import reading_only
-from ttl_odm.inspection.readers.sql_units import misread, misread_texts
+from ttl_odm.inspection.readers.sql import misread, misread_texts, reading_only
 from ttl_odm.sqlalchemy.declare import mapper
 from ttl_odm.sqlalchemy.declare.enable import roots_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
@@ -66,23 +65,29 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import Fact
 
     Rows = Callable[[FromClause, Dialect], list[ColumnElement[bool]]]
-    """Makes the conditions for which rows of a source are meant."""
+    """Makes the conditions for the rows of a FROM clause that are counted."""
 
-_ALONG: Final = "followers of the row"
+_FOLLOWERS: Final = "followers of the row"
 
 _SECONDS: Final = 600
 _MOST_PAGES: Final = 20
-"""Pages of a stretch: full ones have some 2,000 rows, whatever PostgreSQL believes."""
+"""The most pages of a stretch: full ones have some 2,000 rows, whatever PostgreSQL estimates."""
 
 
 def measure(
     connection: Connection, table: Table | str, planned: Policy | None, big: float = SMALL
 ) -> Measured:
-    """Count; of more than so many rows in a sample.
+    """Count the rows of a table by its policy and a planned one.
 
-    The connection is thrown away afterwards: it has been made one that can only read. Where a
-    policy is planned, the table may be the name of one that is only in the database, with its
-    schema if that is not the connection's own.
+    Args:
+        connection: A connection, which is invalidated afterwards, since it became read-only.
+        table: The table. With a planned policy, also the name of a table of the database, with its
+            schema unless that is the connection's own.
+        planned: The planned policy, if there is one.
+        big: The most rows that are all counted; of more, a sample is.
+
+    Raises:
+        TTLConfigurationError: The database has no such table.
     """
     try:
         with reading_only(connection, _SECONDS):
@@ -95,12 +100,10 @@ def measure(
                 current = binding_of(table)
             bindings = _bindings(table, current, planned)
             measured = _Counting(connection, bindings).run(big)
-            wrong = misread(connection, bindings.get("planned") or bindings["current"])
-            return replace(
-                measured,
-                partitions=_partitions(connection, bindings),
-                doubts=[each.sentences for each in wrong],
-            )
+            main = bindings.get("planned") or bindings["current"]
+            doubts = [wrong.sentences for wrong in misread(connection, main)]
+            partitions = _partitions(connection, bindings)
+            return replace(measured, partitions=partitions, doubts=doubts)
     finally:
         connection.invalidate()
 
@@ -113,25 +116,26 @@ def try_out(
     schema: str | None = None,
     big: float = SMALL,
 ) -> Measured:
-    """Count in a table of the database by a planned policy alone, within `reading_only`."""
+    """Count the rows of a table of the database by a planned policy alone, in `reading_only`."""
     reflected = _reflected(connection, name, schema)
     bindings = _bindings(reflected, None, planned)
     measured = _Counting(_uncached(connection), bindings).run(big)
-    wrong = misread_texts(connection, bindings["planned"])
-    return replace(measured, doubts=[each.sentences for each in wrong])
+    doubts = [wrong.sentences for wrong in misread_texts(connection, bindings["planned"])]
+    return replace(measured, doubts=doubts)
 
 
 def _uncached(connection: Connection) -> Connection:
-    """Keep statements out of the engine's cache: nobody will have this reflected Table again."""
+    """Keep statements out of the engine's cache, as this reflected Table is used only once."""
     return connection.execution_options(compiled_cache=None)
 
 
 def _reflected(connection: Connection, name: str, schema: str | None) -> Table:
-    place: Any = {"schema": schema, "autoload_with": connection, "resolve_fks": False}
-    with warnings.catch_warnings():  # of indexes and types that SQLAlchemy can't reflect
+    with warnings.catch_warnings():  # about indexes and types that SQLAlchemy can't reflect
         warnings.simplefilter("ignore")
         try:
-            return Table(name, MetaData(), **place)
+            return Table(
+                name, MetaData(), schema=schema, autoload_with=connection, resolve_fks=False
+            )
         except NoSuchTableError as error:
             full = name if schema is None else f"{schema}.{name}"
             raise TTLConfigurationError(f"there is no table {full!r} in the database.") from error
@@ -145,28 +149,27 @@ def count(
     rows: Rows,
     big: float = SMALL,
 ) -> Measured:
-    """Count some rows of a table by policies of which the table itself knows nothing.
+    """Count some rows of a table by policies that it doesn't have.
 
-    It only reads, in whatever transaction there is.
+    It only reads, in the connection's current transaction.
 
     Args:
-        connection: The database's.
-        table: One with a TTL.
-        policies: What is compared, by the names that `sample.questions` wants.
-        rows: Makes the conditions for which rows are meant.
-        big: Of more rows than that a sample is taken.
+        connection: The connection.
+        table: A table with a TTL.
+        policies: The policies, by the names that `sample.questions` needs.
+        rows: Makes the conditions for the rows to count.
+        big: The most rows that are all counted; of more, a sample is.
     """
-    bindings = {name: _bindings(table, None, each)["planned"] for name, each in policies.items()}
+    bindings = {
+        name: _bindings(table, None, policy)["planned"] for name, policy in policies.items()
+    }
     return _Counting(connection, bindings, rows).run(big)
 
 
 def count_lost(
     connection: Connection, table: Table, policies: Mapping[str, TTL], *, rows: Rows, limit: int
 ) -> int:
-    """Count the rows that live by the current policy and not by the planned one, up to a limit.
-
-    With those of other tables that follow them.
-    """
+    """Count the rows, with followers, that only the planned policy lets expire, up to a limit."""
     clock = clock_of(connection.dialect)
 
     def expired(name: str) -> ColumnElement[bool]:
@@ -177,7 +180,7 @@ def count_lost(
     lost = (expired("planned"), not_(expired("current")), *rows(table, connection.dialect))
     number = count_rows(connection, table, *lost, limit=limit)
     parents = {table: and_(*lost)}
-    for rule in all_rules_below(table):  # parents come before their dependents
+    for rule in all_rules_below(table):  # parents come before their followers
         links = rule.links()
         above = SweepSelect(*links.theirs).where(parents[links.parent])
         condition = parents[rule.table] = in_subquery(links.own, above)
@@ -187,7 +190,7 @@ def count_lost(
 
 
 def _partitions(connection: Connection, bindings: dict[str, Binding]) -> dict[str, Fact]:
-    """How many partitions there are, and would be over, by each policy that is cut alike."""
+    """Count the partitions, and those that have ended, by each policy that can be partitioned."""
     current = bindings.get("current")
     if current is None or current.layout is None:
         return {}
@@ -197,7 +200,7 @@ def _partitions(connection: Connection, bindings: dict[str, Binding]) -> dict[st
             declared, where = current.layout.declared, f"{binding.name}.__ttl_partition__"
             try:
                 binding.layout = mapper.lay_out(binding, declared, where)
-            except TTLConfigurationError:  # by which nothing could be cut
+            except TTLConfigurationError:  # a table can't be partitioned by this policy
                 continue
         facts = whereabouts_of(binding).facts(connection)
         if "partitions" in facts:
@@ -206,13 +209,13 @@ def _partitions(connection: Connection, bindings: dict[str, Binding]) -> dict[st
 
 
 def _bindings(table: Table, current: Binding | None, planned: Policy | None) -> dict[str, Binding]:
-    """What each policy means for the table; of the one that is planned nobody else will know."""
+    """Return each policy's binding to the table; the planned one's is used only here."""
     bindings = {} if current is None else {"current": current}
     if planned is not None:
         owner = type(table.name, (), {"__ttl__": planned})
         binding = mapper.binding_for(table, owner, next(iter(roots_of(table)), None))
         if current is not None and isinstance(planned, TTL) and planned.by is None:
-            # Subclasses keep the defaults of their own.
+            # Subclasses keep their own defaults.
             binding.variants += [
                 Variant(DefaultTTL(variant.default.owner, planned), variant.identities)
                 for variant in current.variants
@@ -223,7 +226,7 @@ def _bindings(table: Table, current: Binding | None, planned: Policy | None) -> 
 
 
 class _Counting:
-    """The counting in one table, by what each policy means for it."""
+    """The counts of one table, by the bindings of the policies."""
 
     def __init__(
         self, connection: Connection, bindings: dict[str, Binding], rows: Rows | None = None
@@ -236,26 +239,26 @@ class _Counting:
 
     def run(self, big: float) -> Measured:
         criteria = self._criteria(self._table)
-        # Of some of the rows nobody has an estimate.
+        # Estimates are only for all rows.
         rows = None if criteria else estimate(self._connection, self._table)
         if rows is None:
             rows = count_rows(self._connection, self._table, *criteria)
         _, *names = self._whole.selected_columns.keys()
         plan = sample.plan(names, rows, big, self._order() if rows > big else None)
-        measured = sample.carried_out(plan, self._count)
+        measured = sample.run(plan, self._count)
         if measured.drawn is not Drawn.SINGLY:
             return measured
-        # An estimate did to draw by, and does not to weigh by.
+        # An estimate is good enough for drawing a sample, but not for weighing it.
         return replace(measured, total=count_rows(self._connection, self._table, *criteria))
 
     def _criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
-        """The conditions for the rows that are meant; none where all are."""
+        """Return the conditions for the rows to count; none for all rows."""
         return [] if self._rows is None else self._rows(source, self._connection.dialect)
 
     def _sums(self, source: FromClause) -> Select[Any]:
-        """Count the answers to all questions."""
+        """Return a SELECT of the answers to all questions."""
         clock = clock_of(self._connection.dialect)
-        # What is planned is what the histogram is about.
+        # The histogram is about the planned policy.
         main = self._bindings.get("planned") or self._bindings["current"]
         columns = main.columns_of(source)
         instants = main.instants.on(clock)
@@ -286,29 +289,29 @@ class _Counting:
             but_not=lambda one, other: and_(one, not_(other)),
         )
         answers = [case((asked[name], 1), else_=0).label(name) for name in asked]
-        along = dependents_of_row(self._table, source)
-        if along is not None:
+        followers = dependents_of_row(self._table, source)
+        if followers is not None:
             ends = or_(*(asked[name] for name in sample.ends_of(self._bindings)))
-            answers.append(case((ends, along), else_=0).label(_ALONG))
+            answers.append(case((ends, followers), else_=0).label(_FOLLOWERS))
         scopes = [
-            one.source.scoping.of_row(one.columns_of(source))
-            for one in self._bindings.values()
-            if one.source.scoping is not None
+            binding.source.scoping.of_row(binding.columns_of(source))
+            for binding in self._bindings.values()
+            if binding.source.scoping is not None
         ]
         scope = next(iter(scopes), null())
         rows: Any = select(scope.label("scope"), *answers).select_from(source)
-        meant = rows.where(*self._criteria(source)).options(include_expired()).subquery()
-        sums = [func.sum(meant.c[name]).label(name) for name in asked]
-        if along is not None:
+        chosen = rows.where(*self._criteria(source)).options(include_expired()).subquery()
+        sums = [func.sum(chosen.c[name]).label(name) for name in asked]
+        if followers is not None:
             sums += [
-                func.sum(case((meant.c[name] == 1, meant.c[_ALONG]), else_=0)).label(
+                func.sum(case((chosen.c[name] == 1, chosen.c[_FOLLOWERS]), else_=0)).label(
                     of_followers(name)
                 )
-                for name in sample.following(asked)
+                for name in sample.questions_of_followers(asked)
             ]
-        # MySQL groups by no expression that it would have to compare.
-        counted = select(func.min(meant.c.scope).label("scope"), *sums)
-        return counted.group_by(meant.c.scope) if scopes else counted
+        # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
+        counted = select(func.min(chosen.c.scope).label("scope"), *sums)
+        return counted.group_by(chosen.c.scope) if scopes else counted
 
     def _count(self, part: sample.Part) -> sample.Answers:
         statement, values, options = self._whole, {}, {}
@@ -318,13 +321,13 @@ class _Counting:
         elif part.share < 1:
             chance = sample.chance(self._connection.dialect.name, part.share)
             statement = statement.where(literal_column(chance))
-            options = {"compiled_cache": None}  # no other statement has this share
+            options = {"compiled_cache": None}  # the share is unique
         rows = self._connection.execute(statement, values, execution_options=options)
         return sample.answers(map(tuple, rows))
 
     @cached_property
     def _stretch(self) -> Select[Any]:
-        """One statement for all: to make it costs more than to run it."""
+        """The SELECT for all stretches: making it costs more than running it."""
         names = ("low", "high")
         ends: list[Any] = [bindparam(name, type_=BigInteger()) for name in names]
         if self._connection.dialect.name == "postgresql":  # from the first row of each page
@@ -335,13 +338,13 @@ class _Counting:
 
     @cached_property
     def _key(self) -> ColumnElement[Any] | None:
-        """What a sample orders the rows by; None where they have no such thing."""
+        """The column that orders the rows for a sample; None without one."""
         table, dialect = self._table, self._connection.dialect.name
         if dialect == "postgresql":
             return ctid
         if dialect == "sqlite":
-            taken = {column.name.lower() for column in table.c}
-            names = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
+            columns = {column.name.lower() for column in table.c}
+            names = [name for name in ("rowid", "_rowid_", "oid") if name not in columns]
             return literal_column(names[0], BigInteger()) if names else None
         first = next(iter(table.primary_key), None)
         is_integer = first is not None and isinstance(first.type, Integer)
@@ -354,7 +357,7 @@ class _Counting:
         key = self._key
         if key is None:
             return None
-        # Each by itself: SQLite reads all rows for both in one SELECT.
+        # In two subqueries: SQLite reads all rows for both in one SELECT.
         ends = (select(end(key)).select_from(self._table) for end in (func.min, func.max))
         both = select(*(end.scalar_subquery() for end in ends)).options(include_expired())
         try:

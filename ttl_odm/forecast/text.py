@@ -1,11 +1,11 @@
-"""A forecast: the numbers that are shown of what was counted, and the words for them. Pure.
+"""A forecast: the numbers from what was counted, and the words for them. Pure.
 
-The command lines and the page show it, in the same words; this module must not know them.
+The command lines and the HTML page show the same words; this module must not know them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
+    from ttl_odm.inspection import Proposal
 
 _BAR: Final = 40
-"""Columns of the longest bar of the histogram."""
+"""The length of the histogram's longest bar, in columns of the terminal."""
 
 
 class Paragraph(NamedTuple):
-    """Something that a forecast says: a sentence, or lines of a table where it says so."""
+    """A sentence of a forecast, or the lines of a table."""
 
     text: str
     style: str = ""
@@ -39,10 +40,14 @@ class Paragraph(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expired now and later, by the policy as it is and as it is planned.
+    """How many rows are expired now and later, by the current policy and the planned one.
 
-    The model is the class's name, or the table's where there is no class. There may be no policy
-    yet, or none planned, but one of them.
+    Attributes:
+        target: The table's name.
+        model: The class's name, or the table's if there is no class.
+        current: The current policy; None if there is none yet.
+        planned: The planned policy; None if none is. At least one of the two is set.
+        measured: What was counted.
     """
 
     target: str
@@ -53,18 +58,18 @@ class Forecast:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return self.measured.rows.rows
 
     @property
     def scenarios(self) -> dict[str, str]:
-        """The policies that were tried, as source, by what they are: current, planned."""
+        """The policies as source, by ``current`` and ``planned``."""
         both = {"current": self.current, "planned": self.planned}
         return {name: as_source(policy) for name, policy in both.items() if policy is not None}
 
     @property
     def field(self) -> str:
-        """What the histogram counts from: the field of the planned policy, if there is one."""
+        """The field of the histogram: the planned policy's, or else the current one's."""
         policy = self.planned or self.current
         assert policy is not None  # noqa: S101 (see `planned_policy`)
         return instant_field(policy)
@@ -76,35 +81,35 @@ class Forecast:
 
     @property
     def lost(self) -> Estimate:
-        """Rows that live and would be expired at once."""
+        """Live rows that would be expired at once."""
         return self.measured.estimate("lost" if self.current else "planned 0")
 
     @property
     def early(self) -> Estimate:
-        """Rows whose instant is 0, negative, or in the first year of computers' time."""
+        """Rows whose instant is 0, negative, or in 1970."""
         return self.measured.estimate("early")
 
     @property
     def revived(self) -> Estimate:
-        """Rows that have expired, are still there, and would be visible again."""
+        """Expired rows that are still stored and would be visible again."""
         return self.measured.estimate("revived") if self.current else Estimate(0)
 
     def expired(self, scenario: str) -> list[tuple[str, Estimate]]:
-        """Count expired rows: ``current`` or ``planned``, now and later."""
+        """Return the numbers of expired rows, now and later, by ``current`` or ``planned``."""
         return [
             (label, self.measured.estimate(f"{scenario} {seconds}")) for seconds, label in HORIZONS
         ]
 
     def followers(self, scenario: str) -> list[tuple[str, Estimate]]:
-        """Count the rows of other tables that follow those of `expired`, and expire with them."""
+        """Return the numbers of rows in other tables that expire with those of `expired`."""
         return [
             (label, self.measured.followers(f"{scenario} {seconds}")) for seconds, label in HORIZONS
         ]
 
     def by_scope(self, scenario: str) -> dict[str, list[tuple[str, Estimate]]]:
-        """Count as `expired`, of each scope that has a stored default of its own.
+        """Return the numbers of `expired` for each scope with a stored default of its own.
 
-        Those are named of which the most rows expire; the empty key stands for all others.
+        Only the scopes with the most expired rows are named; the empty key stands for the others.
         """
         return {
             scope: [
@@ -115,7 +120,7 @@ class Forecast:
         }
 
     def histogram(self) -> list[tuple[str, Estimate]]:
-        """Count rows by their age, the youngest first; those without an instant last.
+        """Return the numbers of rows by age, the youngest first and those without an instant last.
 
         Empty bars at either end are left out.
         """
@@ -125,7 +130,7 @@ class Forecast:
             (label, self.measured.estimate(plus, minus))
             for (_, label), plus, minus in zip_longest(labels, names, names[1:])
         ]
-        filled = [place for place, (_, count) in enumerate(counts) if count.rows]
+        filled = [index for index, (_, count) in enumerate(counts) if count.rows]
         counts = counts[filled[0] : filled[-1] + 1] if filled else counts[:1]
         undated = self.measured.estimate("rows", "dated")
         return [*counts, ("no instant", undated)] if undated.rows else counts
@@ -151,9 +156,9 @@ class Forecast:
             for key, change in (("expired_at_once", self.lost), ("visible_again", self.revived)):
                 scenarios["planned"] |= {key: change.rows, f"{key}_margin": change.margin}
         if self.planned is not None and self.current is not None and self.measured.has_followers:
-            along = self.measured.followers("lost")
-            scenarios["planned"]["followers_expired_at_once"] = along.rows
-            scenarios["planned"]["followers_expired_at_once_margin"] = along.margin
+            followers = self.measured.followers("lost")
+            scenarios["planned"]["followers_expired_at_once"] = followers.rows
+            scenarios["planned"]["followers_expired_at_once_margin"] = followers.margin
         return {
             "target": self.target,
             "model": self.model,
@@ -171,27 +176,27 @@ class Forecast:
 
     @property
     def table(self) -> list[tuple[str, ...]]:
-        """Rows, of which the first is the head: what is expired now and later.
+        """The table of expired rows, now and later; its first row is the head.
 
-        The share is that of the planned policy, if there is one, and so are the rows of other
-        tables that follow these, if any do.
+        The share, and the number of followers if there are any, are those of the planned policy if
+        there is one.
         """
         names = list(self.scenarios)
-        along = self.followers(names[-1]) if self.measured.has_followers else []
-        head = ("followers",) if along else ()
+        followers = self.followers(names[-1]) if self.measured.has_followers else []
+        head = ("followers",) if followers else ()
         rows: list[tuple[str, ...]] = [("expired", *names, "share", *head)]
-        for place, cells in enumerate(zip(*map(self.expired, names), strict=True)):
+        for index, cells in enumerate(zip(*map(self.expired, names), strict=True)):
             numbers = [number for _, number in cells]
             share = f"{numbers[-1].rows / self.rows:.1%}" if self.rows else "-"
-            followers = [str(along[place][1])] if along else []
-            rows.append((cells[0][0], *map(str, numbers), share, *followers))
+            last = [str(followers[index][1])] if followers else []
+            rows.append((cells[0][0], *map(str, numbers), share, *last))
         return rows
 
     @property
     def scopes(self) -> list[tuple[str, ...]]:
-        """The same by scope, where some have a default of their own; empty where none has.
+        """The table of expired rows by scope; empty if no scope has a default of its own.
 
-        Of two policies only what is expired now, and by the last horizon.
+        For two policies it has only the first and the last horizon.
         """
         names = list(self.scenarios)
         if not self.measured.scopes:
@@ -208,7 +213,7 @@ class Forecast:
 
     @property
     def sentences(self) -> list[str]:
-        """What to know first: values that seem misread, and what the plan would change at once."""
+        """The most important sentences: misread values, and what would change at once."""
         return [*self.measured.doubts, *self._changes]
 
     @property
@@ -217,8 +222,8 @@ class Forecast:
             return []
         changes = []
         if self.lost.rows:
-            along = self.measured.followers("lost" if self.current else "planned 0")
-            followers = f", and the rows that follow them: {along}" if along.rows else ""
+            count = self.measured.followers("lost" if self.current else "planned 0")
+            followers = f", and the rows that follow them: {count}" if count.rows else ""
             changes.append(
                 "Live rows that would be expired at once, and deleted by the next sweep: "
                 f"{self.lost}{followers}."
@@ -241,25 +246,25 @@ class Forecast:
 
     @property
     def partitions(self) -> list[str]:
-        """How many partitions there are, and are over, by each policy; empty without any."""
+        """The numbers of partitions, and of ended ones, by policy; empty without partitions."""
         return [f"{name}: {counted}." for name, counted in self.measured.partitions.items()]
 
     @property
     def title(self) -> str:
-        """What it is about: the model, and its table."""
+        """The model and its table."""
         table = f" ({self.target})" if self.model != self.target else ""
         return f"{self.model}{table}"
 
     @property
     def heading(self) -> str:
-        """What the histogram shows."""
+        """The heading of the histogram."""
         has_ends = isinstance(self.planned or self.current, ExpireAt)
         what = "Rows by" if has_ends else "Age of the rows by"
         return f"{what} {self.field}:"
 
     @property
     def note(self) -> str:
-        """How the numbers came about."""
+        """How the numbers were obtained."""
         if not self.measured.is_sample:
             return f"All {self.rows:,} rows were counted."
         return (
@@ -268,9 +273,11 @@ class Forecast:
         )
 
     def paragraphs(self, width: int | None, deeper: str) -> Iterator[Paragraph]:
-        """All that is said of it, at a terminal of so many columns (None: in a pipe).
+        """Yield the whole forecast.
 
-        `deeper` is what is added where a sample was taken: how to have all rows counted.
+        Args:
+            width: The terminal's columns; None for a pipe.
+            deeper: A sentence to add for a sample, which says how to count all rows.
         """
         yield Paragraph(f"{self.title}: {self.measured.rows} rows", "bold")
         if self.own.rows:
@@ -290,7 +297,7 @@ class Forecast:
         yield Paragraph(self.note + deeper * self.measured.is_sample)
 
     def _bars(self, width: int | None) -> list[str]:
-        """The histogram, a line each."""
+        """Return the lines of the histogram."""
         rows = [(label, estimate.rows, str(estimate)) for label, estimate in self.histogram()]
         labels, counts, numbers = zip(*rows, strict=True)
         first, second = (max(map(len, texts)) for texts in (labels, numbers))
@@ -301,3 +308,32 @@ class Forecast:
             f"{'█' * max(round(room * count / most), int(count > 0))}".rstrip()
             for label, count, number in rows
         ]
+
+
+def tried(proposal: Proposal, measured: Measured) -> Proposal:
+    """Return a proposal with its numbers, and with doubts that the values raise.
+
+    Names show that a column holds a row's expiry; only values show that 0 in it means never.
+
+    Args:
+        proposal: The proposal.
+        measured: What was counted with the proposed policy as the planned one.
+    """
+    expired = measured.estimate("planned 0")
+    early, late = measured.estimate("early"), measured.estimate("late")
+    name, doubts = proposal.field.name, [text.rstrip(".") for text in measured.doubts]
+    if early.rows:
+        never = "NULL" if proposal.field.is_nullable else "an instant far ahead"
+        doubts.append(
+            f"rows with {name} in 1970 or before (0, negative numbers): {early}; if these mean "
+            f"never, first set them to {never}, or they would be deleted"
+        )
+    if late.rows:
+        doubts.append(f"rows with {name} after the year 2500, which may mean never: {late}")
+    return replace(
+        proposal.doubted(*doubts),
+        rows=measured.rows.rows,
+        looked_at=measured.sampled,
+        expired=expired.rows,
+        margin=expired.margin,
+    )

@@ -1,13 +1,13 @@
 """What an existing schema says about expiry: evidence, guesses, and the declarations to paste.
 
 - `evidence`: a table as it is, with a sample of its values;
-- `names`: what the names of columns and tables say;
-- `proposals`: from the one to a policy, with the reasons for it;
+- `names`: what the names of columns and tables suggest;
+- `proposals`: policies from this evidence, with reasons;
 - `source`: a policy as Python source;
 - `readers`: where the evidence comes from, a database or models. They only read.
 
-The first four are pure: they know no database and no command line, and `ttl_odm.cli` shows what
-they say.
+The first four are pure: they know neither databases nor the command line. `ttl_odm.cli` prints the
+proposals.
 """
 
 from ttl_odm.inspection.evidence import Field, Kind, Table

@@ -1,7 +1,7 @@
 """A table (or collection) as it is: its fields, their kinds, and a sample of their values.
 
-A database says what type a column has, but not what an integer in it counts. The values say that:
-1,700,000,000 is a day in 2023 in seconds, and one in January 1970 in milliseconds.
+A database knows a column's type, but not the unit of an integer in it. The values show that:
+1,700,000,000 is a day in 2023 in seconds, but one in January 1970 in milliseconds.
 
 This module must not know where the evidence comes from.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 SMALL: Final = findings.SMALL
-"""Rows up to which a table is read whole."""
+"""Rows up to which a whole table is read."""
 
 
 class Kind(Enum):
-    """What a field is declared to hold (in MongoDB: what its values are)."""
+    """What a field holds, by its declaration (in MongoDB: by its values)."""
 
     AWARE = "datetime with time zone"
     NAIVE = "datetime without time zone"
@@ -45,11 +45,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column, or a field of documents; indexed where an index over all rows begins with it.
+    """A column, or a field of documents.
 
-    Its lowest and highest values are those of all rows, or of the sample. `ttl_seconds` is the
-    ``expireAfterSeconds`` of a TTL index that MongoDB has on it; the note is for people, and says
-    what has to be known of its type.
+    Attributes:
+        name: The field's name.
+        kind: What it holds.
+        is_nullable: Whether it may be NULL or missing.
+        is_indexed: Whether an index over all rows begins with it.
+        lowest: The lowest value.
+        highest: The highest value.
+        ttl_seconds: ``expireAfterSeconds`` of MongoDB's TTL index on it; None without one.
+        note: A warning about its type for the user; or "".
+        is_sampled: Whether `lowest` and `highest` are those of the sample, not of all rows.
     """
 
     name: str
@@ -65,9 +72,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TTLIndex:
-    """An index by which MongoDB deletes documents, all of them or those that match a condition.
+    """An index by which MongoDB deletes documents.
 
-    `field` is the path of the date, `deletes` says what goes when.
+    Attributes:
+        name: The index's name.
+        field: The path of the date.
+        deletes: Which documents it deletes, and when, for messages.
+        is_partial: Whether it has only the documents that match a condition.
     """
 
     name: str
@@ -78,15 +89,26 @@ class TTLIndex:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or a collection; with a problem if it could not be read.
+    """A table or a collection.
 
-    The name begins with the schema where that is not the connection's own. Its fields are those
-    that might say something, at least all that hold dates; the sample is a few hundred of its rows,
-    as the driver gave them, to see by what kinds of values there are: how many there are of which,
-    `ttl_odm.forecast` is asked. `references` name the columns of rows that refer to this table's.
-    `module` is where the class is imported from, or, where there is none, the application's own
-    Table, by its name `variable`; `django` is the label of Django's model. It has a policy if its
-    class declares one (`policy`, where that is known), or ttl_odm has made indexes for one.
+    Attributes:
+        name: The table's name; begins with the schema unless that is the connection's own.
+        fields: The fields that may matter: all with dates, and those with telling names.
+        sample: A few hundred rows as the driver returned them. They show what kinds of values
+            there are; `ttl_odm.forecast` counts how many.
+        rows: The number of rows; None if unknown.
+        is_estimated: Whether `rows` is an estimate.
+        model: The name of the class; None without one.
+        is_collection: Whether it is a collection of MongoDB.
+        schema: The table's schema; None for the connection's own.
+        problem: Why the table can't be read; None if it could.
+        references: The columns of other tables that refer to this one.
+        module: The module with the class, or, without a class, with the application's Table.
+        variable: The name of that Table in its module; None for a class.
+        django: The label of Django's model; None without one.
+        has_policy: Whether its class declares a policy, or it has indexes that ttl_odm created.
+        policy: The policy, if known.
+        ttl_indexes: The TTL indexes by which MongoDB deletes documents.
     """
 
     name: str
@@ -107,12 +129,12 @@ class Table:
     ttl_indexes: Sequence[TTLIndex] = ()
 
     def values(self, field: str) -> list[object]:
-        """Return what the sample has in a field, but for NULL."""
+        """Return the sample's values of a field, without NULL."""
         return [row[field] for row in self.sample if row.get(field) is not None]
 
 
 def module_of(model: type | None) -> str | None:
-    """Return where a class can be imported from; None where it can't, as a reflected one."""
+    """Return the module that a class can be imported from; None for a reflected one."""
     if model is None or getattr(sys.modules[model.__module__], model.__name__, None) is not model:
         return None
     return model.__module__
@@ -120,7 +142,12 @@ def module_of(model: type | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the values of a field are to be understood as instants: unit (None: dates), and words."""
+    """How to read the values of a field as instants.
+
+    Attributes:
+        unit: The unit of numbers; None for dates.
+        kind: What the values are, for messages.
+    """
 
     unit: Unit | None
     kind: str
@@ -134,7 +161,7 @@ _UTC: Final = (None, "Z", "+00:00")
 
 
 def reading_of(table: Table, field: Field) -> Reading | str:
-    """Find out how a field tells time; or why it can't be used, for people."""
+    """Return how to read a field as instants, or a phrase that says why that is impossible."""
     if table.django is not None and field.kind in (Kind.DATE, Kind.TEXT):
         return f"is a {field.kind.value}: Django's policies take DateTimeFields and epoch numbers"
     if field.kind is Kind.AWARE or (field.kind in _NAIVE and not table.is_collection):

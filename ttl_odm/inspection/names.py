@@ -1,8 +1,8 @@
-"""What names say: which columns say when a row ends, how long it lives, or when it began.
+"""What names suggest: which columns have a row's expiry, its lifetime, or its beginning.
 
-The words are those that applications and libraries use today (Django, Flask-Session, Celery,
-Authlib, fastapi-users, advanced-alchemy, OAuth, X.509, JWT). A name alone proves nothing: it is
-`ttl_odm.inspection.proposals` that looks at the values too.
+The words are those of today's applications and libraries (Django, Flask-Session, Celery, Authlib,
+fastapi-users, advanced-alchemy, OAuth, X.509, JWT). A name alone proves nothing, so
+`ttl_odm.inspection.proposals` looks at the values too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OTHER_LIFETIME: Final = re.compile(
 LEASE: Final = re.compile(
     rf"(?:acquired?|acquisition|locked|leased|claimed|reserved|taken|held_since|granted){_WHEN}"
 )
-"""When somebody took a row for a time."""
+"""When a client leased a row."""
 BEGINNING: Final = re.compile(
     rf"(?:issued?|grant(?:ed)?|creat(?:ed?|ion)|insert(?:ed)?|added|generated|logged|recorded"
     rf"|occurred|requested|received|sent|start(?:ed)?|opened|logged_in){_WHEN}"
@@ -55,14 +55,20 @@ DELETION: Final = re.compile(
     rf"(?:soft_?)?(?:deleted|deletion|trashed|removed|discarded)_?(?:at|on|date|time|ts|utc){_WHEN}"
     r"|(?:delete|remove)_(?:date|time|timestamp)|date_(?:deleted|removed|trashed)"
 )
-"""When a row was marked as deleted, and stayed; ``deleted`` alone mostly says whether it was."""
+"""When a row was marked as deleted; ``deleted`` alone usually says whether it was."""
 
 _ALL: Final = (_END, LIFETIME, _OTHER_LIFETIME, LEASE, BEGINNING, COMPLETION, ACTIVITY, DELETION)
 
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """How long rows of tables of such names (in the singular) usually live, and who says so."""
+    """How long the rows of tables with such names usually live.
+
+    Attributes:
+        words: Words in the table's name, in the singular.
+        seconds: The usual lifetime.
+        whose: A phrase that says whose habit this is.
+    """
 
     words: tuple[str, ...]
     seconds: int
@@ -89,7 +95,7 @@ _DEFINES: Final = (
     *("template", "type", "kind", "category", "setting", "config", "configuration", "option"),
     *("level", "rule", "policy", "definition", "schema", "format", "source", "channel", "role"),
 )
-"""What a name ends with that says what such rows are like, and not that its rows are some."""
+"""Last words of names whose rows describe such things, and are none themselves."""
 
 _WORK: Final = Habit(
     ("job", "task", "result", "outbox", "message", "notification", "delivery", "webhook", "queue"),
@@ -120,18 +126,18 @@ def words_of(table: str) -> tuple[str, ...]:
 
 
 def whose_end(name: str) -> str | None:
-    """Return whose end a column says: ``""`` for the row's own; None where it says none."""
+    """Return whose expiry a column has: ``""`` for the row's own; None if it has none."""
     match = _END.fullmatch(snake(name))
     return None if match is None else match["whose"] or ""
 
 
 def says(name: str, what: re.Pattern[str]) -> bool:
-    """Whether a column's name says one of `LIFETIME`, `BEGINNING`, `COMPLETION`, `ACTIVITY`."""
+    """Whether a column's name matches a pattern such as `LIFETIME`, `BEGINNING` or `ACTIVITY`."""
     return what.fullmatch(snake(name)) is not None
 
 
 def unit_of_lifetime(name: str) -> str | None:
-    """Return the unit that a lifetime's name ends with; None if it is seconds, or no lifetime."""
+    """Return the unit at the end of a lifetime's name; None for seconds and other names."""
     match = _OTHER_LIFETIME.fullmatch(snake(name))
     if match is None or says(name, LIFETIME):
         return None
@@ -139,33 +145,33 @@ def unit_of_lifetime(name: str) -> str | None:
 
 
 def unit_of_instants(name: str) -> Unit | None:
-    """Return the unit that a name of epoch numbers ends with; None if it names none."""
+    """Return the unit at the end of a name of epoch numbers; None without one."""
     last = snake(name).rpartition("_")[2]
     return next((unit for unit, words in _INSTANT_UNITS.items() if last in words), None)
 
 
 def is_about_expiry(name: str) -> bool:
-    """Whether a column's name says any of these, or when something ends."""
+    """Whether a column's name matches any of these patterns."""
     return any(says(name, what) for what in _ALL)
 
 
 def habit_of(table: str) -> Habit | None:
-    """Return how long the rows of a table usually live, by its name; None where that says none."""
-    # Many names are written in one word (accesstoken, websession); short ones would meet by chance.
+    """Return how long the rows of a table usually live, by its name; None if unknown."""
+    # Many names are single words (accesstoken, websession), of which short endings match by chance.
     long_enough = 5
     words = words_of(table)
     if words and words[-1] in _DEFINES:
         return None
     for habit in _HABITS:
-        for known in habit.words:
-            endings = (known,) if len(known) >= long_enough else ()
-            if any(word == known or word.endswith(endings) for word in words):
+        for usual in habit.words:
+            endings = (usual,) if len(usual) >= long_enough else ()
+            if any(word == usual or word.endswith(endings) for word in words):
                 return habit
     return None
 
 
 def work_habit_of(table: str) -> Habit | None:
-    """The same for tables whose rows have to stay until something was done with them."""
+    """Return `habit_of`, or the habit of tables whose rows are work to be done."""
     words = words_of(table)
     is_work = set(words) & set(_WORK.words) and words[-1] not in _DEFINES
     return _WORK if is_work else habit_of(table)

@@ -1,8 +1,8 @@
-"""From evidence to a proposal: which policy a table seems to follow already, and why.
+"""Proposals: which policy a table seems to follow already, and why.
 
-A proposal is a guess with its reasons. What it rests on is said (names, values, indexes), and what
-speaks against it too. The best test of it is how many rows would be out of sight at once: who can
-count them (`ttl_odm.forecast.trial`) says so in the proposal.
+A proposal is a guess with its reasons (names, values, indexes) and with what speaks against it. Its
+best test is the number of rows that would be hidden at once: `ttl_odm.forecast` counts them, and
+adds the numbers to the proposal.
 
 This module must not know where evidence comes from, nor how a proposal is shown.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _AHEAD: Final = timedelta(minutes=10)
-"""A moment in the past that lies so far in the future is not a moment in UTC."""
+"""A past instant that is so far ahead of now is not in UTC."""
 
 _PROLONGS: Final = (
     "a sweep alone doesn't change {0}; in an application, every write through ttl_odm sets it "
@@ -45,7 +45,7 @@ _PROLONGS: Final = (
 
 
 class Confidence(Enum):
-    """How much there is to a proposal."""
+    """How well the evidence supports a proposal."""
 
     CLEAR = "clear"
     LIKELY = "likely"
@@ -54,10 +54,19 @@ class Confidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A policy for a table, by the field with the instants.
+    """A policy for a table.
 
-    Reasons speak for it, cautions say what to look at before it is used, a line each. Of so many
-    rows, of which so many were looked at, so many would be expired at once, more or less.
+    Attributes:
+        table: The table.
+        policy: The proposed policy.
+        confidence: How well the evidence supports it.
+        reasons: What speaks for it, a line each.
+        cautions: What to check before it is used, a line each.
+        field: The field with the instants.
+        rows: All rows of the table, once they have been counted.
+        looked_at: The rows that were looked at for `expired`.
+        expired: The rows that would be expired at once.
+        margin: The error of `expired`, in rows.
     """
 
     table: Table
@@ -72,7 +81,7 @@ class Proposal:
     margin: int = 0
 
     def doubted(self, *cautions: str) -> Proposal:
-        """Return it with cautions that are reasons for not calling it clear."""
+        """Return the proposal with further cautions, because of which it can't be clear."""
         is_clear = self.confidence is Confidence.CLEAR
         confidence = Confidence.LIKELY if is_clear and cautions else self.confidence
         return replace(self, confidence=confidence, cautions=(*cautions, *self.cautions))
@@ -80,7 +89,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What there is to say of a table: the best proposal, and why not another."""
+    """The result for a table: the best proposal, and remarks on rejected ones."""
 
     table: Table
     proposal: Proposal | None = None
@@ -89,16 +98,26 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Idea:
+    """A possible policy by names, before values are read; `make` makes it from a unit.
+
+    It `is_by_habit` if only the table's name suggests that its rows live for a short time.
+    """
+
     field: Field
     confidence: Confidence
-    make: Callable[..., Policy]  # gets the unit
+    make: Callable[..., Policy]
     reasons: Sequence[str]
     cautions: Sequence[str] = ()
-    is_by_habit: bool = False  # of tables of such a name
+    is_by_habit: bool = False
 
 
 def propose(table: Table, now: datetime) -> Verdict:
-    """Say what policy a table seems to want at the database's now, which is aware."""
+    """Propose a policy for a table.
+
+    Args:
+        table: The table.
+        now: The database's present instant, which is aware.
+    """
     if (reason := _reason_for_none(table)) is not None:
         return Verdict(table, remarks=(reason, *_misreadings(table)))
     ends: list[Field] = []
@@ -106,8 +125,8 @@ def propose(table: Table, now: datetime) -> Verdict:
     words = names.words_of(table.name)
     for field in table.fields:
         whose = names.whose_end(field.name)
-        # ``session_expires_at`` is about the sessions of this very table, perhaps; but a user whose
-        # password has expired is not rubbish.
+        # ``session_expires_at`` of a table of sessions is the row's own expiry. But the row of a
+        # user whose password has expired must stay.
         if whose and not any(word.endswith(whose.rpartition("_")[2]) for word in words):
             remarks.append(
                 f"{field.name} may be the expiry of the {whose.replace('_', ' ')} only; if it is "
@@ -133,7 +152,7 @@ def propose(table: Table, now: datetime) -> Verdict:
 
 
 def _reason_for_none(table: Table) -> str | None:
-    """Say why a table gets no proposal, whatever is in it."""
+    """Return why a table gets no proposal, whatever its columns are."""
     if table.problem is not None:
         return table.problem
     if table.has_policy:
@@ -144,7 +163,7 @@ def _reason_for_none(table: Table) -> str | None:
 
 
 def _misreadings(table: Table) -> Iterator[str]:
-    """Say which values of a table with a policy are in another unit than it reads."""
+    """Yield the fields of a table with a policy whose values are in another unit than it reads."""
     policy = table.policy or TTL()
     own = policy.override if isinstance(policy, TTL) else None
     for field in table.fields:
@@ -172,7 +191,7 @@ def _of_ends(table: Table, ends: list[Field]) -> Iterator[_Idea]:
                 (f"MongoDB has a TTL index on {field.name} of {counted(seconds, 'second')}",),
             )
     prefixed = {field.name for field in ends if names.whose_end(field.name)}
-    # Without a prefix first, then the one that an index was made for.
+    # Names without a prefix first, then indexed fields.
     for field in sorted(ends, key=lambda end: (end.name in prefixed, not end.is_indexed)):
         others = [other.name for other in ends if other is not field]
         yield _Idea(
@@ -214,14 +233,14 @@ def _of_lifetimes(table: Table) -> Iterator[_Idea]:
 
 
 def _lifetimes(table: Table) -> Iterator[Field]:
-    """The fields whose names suggest a number of seconds to live."""
+    """Yield the fields whose names suggest a number of seconds to live."""
     for field in table.fields:
         if field.kind is Kind.INTEGER and names.says(field.name, names.LIFETIME):
             yield field
 
 
 def _lifetimes_in_other_units(table: Table) -> Iterator[str]:
-    """Say which lifetimes can't be used because they aren't in seconds, by name or by value."""
+    """Yield remarks on lifetimes that can't be used because they aren't in seconds."""
     fix = "policies read seconds: add a column with seconds, such as a generated one"
     for field in table.fields:
         if field.kind in (Kind.INTEGER, Kind.FLOAT) and (
@@ -235,7 +254,7 @@ def _lifetimes_in_other_units(table: Table) -> Iterator[str]:
 
 
 def _of_deletions(table: Table) -> Iterator[_Idea]:
-    """Rows that were marked as deleted and stayed, as in a trash."""
+    """Yield a policy for rows that were marked as deleted, as in a trash."""
     field = _first(table, names.DELETION)
     if field is None:
         return
@@ -279,7 +298,7 @@ def _of_habits(table: Table) -> Iterator[_Idea]:
 
 
 def _first(table: Table, pattern: re.Pattern[str]) -> Field | None:
-    """The first field of such a name; one that can be used, if there is."""
+    """Return the first field with such a name, preferably one that can be used."""
     fields = [field for field in table.fields if names.says(field.name, pattern)]
     usable = (field for field in fields if isinstance(reading_of(table, field), Reading))
     return next(usable, fields[0] if fields else None)
@@ -300,7 +319,7 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
             if index.is_partial or index.field != field.name
         ),
     )
-    if field.ttl_seconds is not None or not table.references:  # MongoDB deletes them as it is
+    if field.ttl_seconds is not None or not table.references:  # MongoDB already deletes them
         return proposal
     return proposal.doubted(
         f"{_referring(table)}: make sure that no referring row needs a row after its expiry, or "
@@ -309,7 +328,7 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
 
 
 def _doubts_about_units(table: Table, field: Field, reading: Reading) -> Iterator[str]:
-    """Say where a name, or some values, tell of another unit than most values do."""
+    """Yield what to say if the name, or some values, suggest another unit than most values."""
     named = names.unit_of_instants(field.name)
     if reading.unit in EPOCHS and named is not None and named != reading.unit:
         what = f"{epoch_name(named)}, but its values are {reading.kind}"
@@ -320,7 +339,7 @@ def _doubts_about_units(table: Table, field: Field, reading: Reading) -> Iterato
 
 
 def _referring(table: Table) -> str:
-    """Say what refers to a table; not all of it where that is much."""
+    """Return a phrase that names the first columns that refer to a table."""
     most = 3
     first = ", ".join(table.references[:most])
     more = f" and {len(table.references) - most} more" if len(table.references) > most else ""
@@ -334,11 +353,11 @@ def _cautions(table: Table, field: Field, policy: Policy, now: datetime) -> Iter
         yield (
             f'rows without {field.name} never expire; with null="expired" they would expire at once'
         )
-    if field.kind is not Kind.NAIVE or table.django is not None:  # whose settings say the zone
+    if field.kind is not Kind.NAIVE or table.django is not None:  # Django's settings have the zone
         return
     highest = field.highest
     if (
-        not isinstance(policy, ExpireAt)  # what has begun lies in the past
+        not isinstance(policy, ExpireAt)  # other policies count from an instant in the past
         and isinstance(highest, datetime)
         and highest.tzinfo is None
         and highest.replace(tzinfo=timezone.utc) > now + _AHEAD

@@ -21,7 +21,7 @@ _OF_TTL_MIXIN = frozenset(
         *("time_left", "touch"),
     }
 )
-"""What a document gets from it: pydantic warns of a field that takes such a name."""
+"""The names that TTLMixin gives a document: pydantic warns of fields that shadow them."""
 _POSITIONAL = ("default", "field", "seconds")
 
 
@@ -30,8 +30,8 @@ def as_source(policy: Policy, *, durations: bool = False) -> str:
 
     Args:
         policy: The policy.
-        durations: Write seconds as files and command lines may have them (``"90d"``), not as
-            Python takes them (``7776000``).
+        durations: Whether to write seconds as in files and on command lines (``"90d"``) instead
+            of Python's numbers (``7776000``).
     """
     cls = type(policy)
     kinds: dict[str, object] = {}
@@ -52,14 +52,14 @@ def as_source(policy: Policy, *, durations: bool = False) -> str:
 
 
 def _as_duration(value: object) -> object:
-    """A number of seconds as a duration, also in a mapping; -1, None and others as they are."""
+    """Return seconds as a duration, also those in a mapping; -1, None and others unchanged."""
     if isinstance(value, dict):
         return {kind: _as_duration(seconds) for kind, seconds in value.items()}
     return duration_text(value) if isinstance(value, int) and value > 0 else value
 
 
 def declarations(proposals: Sequence[Proposal]) -> str:
-    """Return the lines to paste, for all tables: imports, and each declaration in both forms."""
+    """Return the lines to paste for all tables: imports, and each declaration in both forms."""
     django = [proposal for proposal in proposals if proposal.table.django is not None]
     others = [proposal for proposal in proposals if proposal.table.django is None]
     blocks = [_in_settings(django)] if django else []
@@ -73,7 +73,7 @@ def _import_of(proposals: Sequence[Proposal]) -> str:
 
 
 def _in_settings(proposals: Sequence[Proposal]) -> str:
-    """The setting that gives Django's models their policies."""
+    """Return the setting that gives Django's models their policies."""
     lines = [
         '# settings.py, with "ttl_odm.django" in INSTALLED_APPS before these apps',
         _import_of(proposals),
@@ -121,10 +121,10 @@ def _on_classes(proposals: Sequence[Proposal]) -> str:
 
 
 def as_enabled(proposal: Proposal) -> str:
-    """Return the call of ``enable`` for a model that isn't ours, or a document class.
+    """Return the call of ``enable`` for a model or document class.
 
-    Where no class is known its name is made up, and a comment says so: `enable` wants the
-    application's own class or Table, and no second Table of the same table.
+    If the class is unknown, its name is made up, and a comment says so: `enable` needs the
+    application's own class or Table, not a second Table of the same name.
     """
     table = proposal.table
     target, which = table.model or table.variable, ""

@@ -1,8 +1,9 @@
-"""Where evidence comes from, and only that: what is read is never written.
+"""Where evidence comes from: databases and models. Readers never write.
 
-- `sql`: a SQL database, in transactions that it holds to reading;
-- `sql_units`, `mongodb_units`: values that a policy reads in another unit than seconds;
-- `mongodb`: a MongoDB database, by what the role ``read`` may do;
-- `models`: SQLAlchemy's models as they are declared, without a database;
+- `sql`: a SQL database, in read-only transactions;
+- `mongodb`: a MongoDB database, with the rights of the role ``read``;
+- `models`: SQLAlchemy's models, without a database;
 - `django`: Django's models, and their labels.
+
+`sql` and `mongodb` also find values in another unit than the one in which a policy reads them.
 """

@@ -1,6 +1,6 @@
-"""Evidence from Django's models: their tables and labels, and what refers to them.
+"""Evidence from Django's models: their tables and labels, and the columns that refer to them.
 
-Relations without a constraint in the database (``db_constraint=False``) are known to models alone.
+Only models know relations without a constraint in the database (``db_constraint=False``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tables_of() -> Iterator[Table]:
             f"--models django.apps:apps needs the project's settings: set DJANGO_SETTINGS_MODULE "
             f"({error})"
         ) from error
-    from ttl_odm.django.policy.bindings import binding_of  # noqa: PLC0415 (once apps are set up)
+    from ttl_odm.django.policy.bindings import binding_of  # noqa: PLC0415 (needs django.setup())
 
     for model in apps.get_models(include_auto_created=True):
         meta = model._meta

@@ -1,4 +1,4 @@
-"""Evidence from SQLAlchemy's models, without a database: their tables, and who maps them."""
+"""Evidence from SQLAlchemy's models, without a database: their tables and classes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tables_of(target: Any) -> Iterator[Table]:
 
 
 def _place_of(table: SQLTable) -> tuple[str, str] | tuple[None, None]:
-    """Return the module that holds a Table, and its name there; nothing for a reflected one."""
+    """Return the module with a Table, and its name there; nothing if no module has it."""
     for module, holder in list(sys.modules.items()):
         for name, value in list(getattr(holder, "__dict__", {}).items()):
             if value is table:
@@ -66,7 +66,14 @@ def _place_of(table: SQLTable) -> tuple[str, str] | tuple[None, None]:
 
 
 def models_of(target: Any) -> dict[SQLTable, type | None]:
-    """Return the tables of models, each with its class if it has one."""
+    """Return the tables of models, each with its class if it has one.
+
+    Args:
+        target: A declarative base, a MetaData, a model, a Table, or a list of these.
+
+    Raises:
+        TTLConfigurationError: There is no model.
+    """
     models: dict[SQLTable, type | None] = {}
     for part in target if isinstance(target, (list, tuple, set)) else [target]:
         mapper: Any = inspect(part, raiseerr=False) if isinstance(part, type) else None

@@ -1,7 +1,7 @@
 """Evidence from MongoDB: a sample of each collection's documents, its indexes, its estimated size.
 
-Only `find`, `listCollections`, `listIndexes` and the count of the metadata are sent, each with a
-time limit: the role ``read`` is enough.
+It sends only `find`, `listCollections`, `listIndexes` and a count from the metadata, each with a
+time limit. The role ``read`` is enough.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import DatetimeMS, DBRef
 from pymongo.errors import PyMongoError
 
+from ttl_odm.beanie.policy.bindings import declaration
+from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import Field, Kind, Table, TTLIndex, module_of
+from ttl_odm.sweeper.units import misread_lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,13 +27,17 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
+    from ttl_odm.core.policy import Policy
+    from ttl_odm.sweeper.units import Misread
+
 SAMPLE: Final = 500
+"""Documents from the beginning of a collection, and as many from its end."""
 _MILLISECONDS: Final = 10_000
 _OURS: Final = ("ttl_odm_lease",)
 _OUR_INDEXES: Final = "__ttl_"
 _KINDS: Final[Sequence[tuple[type, Kind]]] = (
     (datetime, Kind.AWARE),
-    (bool, Kind.OTHER),  # which is an int, too
+    (bool, Kind.OTHER),  # before int, of which it is a subclass
     (int, Kind.INTEGER),
     (float, Kind.FLOAT),
     (str, Kind.TEXT),
@@ -42,16 +49,16 @@ def now(database: Database[Any]) -> datetime:
     instant = database.command("hello", codec_options=database.codec_options)["localTime"]
     if isinstance(instant, datetime):
         return instant
-    # Azure's gateway to documentdb gives a number.
+    # Azure's gateway to DocumentDB returns a number.
     return DatetimeMS(instant).as_datetime(database.codec_options)
 
 
 def collections(
     database: Database[Any], *, models: Mapping[str, type] | None = None
 ) -> list[Table]:
-    """Read all collections, or those of document classes, by a client with ``tz_aware=True``."""
+    """Read all collections, or those of document classes; needs a client with ``tz_aware=True``."""
     tables = []
-    # Not with a filter on the type: a user with few rights may list names only.
+    # Without a filter on the type: a user with few rights may only list names.
     listed = database.list_collections(nameOnly=True, authorizedCollections=True)
     for name in sorted(
         collection["name"]
@@ -73,8 +80,6 @@ def collections(
 
 
 def _of_class(table: Table, model: type) -> Table:
-    from ttl_odm.beanie.policy.bindings import declaration  # noqa: PLC0415 (needs the extra)
-
     declared = declaration(model)
     return replace(
         table,
@@ -86,7 +91,7 @@ def _of_class(table: Table, model: type) -> Table:
 
 
 def _references(tables: Sequence[Table]) -> Mapping[str, list[str]]:
-    """Return the fields with links to each collection, as the samples have them."""
+    """Return the fields with links to each collection, according to the samples."""
     references: dict[str, dict[str, None]] = {}
     for table in tables:
         for document in table.sample:
@@ -109,7 +114,7 @@ def _table(collection: Collection[Any]) -> Table:
                 kinds.setdefault(name, Counter())[_kind(value)] += 1
     indexes, fields = collection.index_information(), []
     for name, seen in kinds.items():
-        ordered = (name, 1), (name, -1)  # others know no ranges, and delete nothing
+        ordered = (name, 1), (name, -1)  # other kinds have no order, and can't be TTL indexes
         leading = [index for index in indexes.values() if index["key"][0] in ordered]
         whole = [index for index in leading if "partialFilterExpression" not in index]
         ttls = [index["expireAfterSeconds"] for index in whole if "expireAfterSeconds" in index]
@@ -148,7 +153,7 @@ def _ttl_index(name: str, index: Mapping[str, Any]) -> TTLIndex:
 
 
 def _kind(value: object) -> Kind:
-    """What a value is; of a list that holds a date, that date."""
+    """Return the kind of a value; a list with a date counts as a date."""
     if isinstance(value, list):
         return Kind.AWARE if any(isinstance(item, datetime) for item in value) else Kind.OTHER
     for type_, kind in _KINDS:
@@ -158,7 +163,7 @@ def _kind(value: object) -> Kind:
 
 
 def classes_of(target: Any) -> dict[str, type]:
-    """Return the collections of document classes by name, each with its class."""
+    """Return document classes by the names of their collections."""
     classes = {}
     for model in target if isinstance(target, (list, tuple, set)) else [target]:
         if not (isinstance(model, type) and hasattr(model, "model_fields")):
@@ -168,3 +173,38 @@ def classes_of(target: Any) -> dict[str, type]:
         settings = getattr(model, "Settings", None)  # Beanie's own need init_beanie()
         classes[str(getattr(settings, "name", None) or model.__name__)] = model
     return classes
+
+
+async def misread(collection: Any, policy: Policy) -> Misread | None:
+    """Return what is wrong with the documents' own ttls; None if nothing seems to be.
+
+    It reads that field of the first and the last documents by ``_id``. Instants are dates, which
+    have no unit.
+
+    Args:
+        collection: PyMongo's asynchronous one or Motor's, gated or not.
+        policy: The collection's policy.
+    """
+    if not isinstance(policy, TTL) or policy.override is None:
+        return None
+    documents: dict[str, object] = {}
+    for direction in (1, -1):
+        # A command bypasses the gate, so expired documents count.
+        command = {
+            "find": collection.name,
+            "sort": {"_id": direction},
+            "limit": SAMPLE,
+            "batchSize": SAMPLE,
+            "projection": {policy.override: 1},
+            "maxTimeMS": _MILLISECONDS,
+        }
+        for document in await first_batch(collection, command):
+            documents[repr(document["_id"])] = _value(document, policy.override)
+    lifetimes = [value for value in documents.values() if value not in policy.never]
+    return misread_lifetimes(policy.override, lifetimes)
+
+
+def _value(document: Any, path: str) -> object:
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return document

@@ -1,8 +1,8 @@
 """Evidence from a SQL database: columns, indexes, rows, a sample. It only reads.
 
-Every statement runs in a transaction that the database itself holds to reading (SQLite: a
-connection), with a time limit, and waits for no lock of anybody's. Estimates come from the
-catalogue; of a table that is not small only a few hundred rows are read, by its primary key.
+Every statement runs in a read-only transaction (SQLite: connection), with a time limit, and doesn't
+wait for locks. Of a table that isn't small only a few hundred rows are read, the first and the last
+by primary key, and their number is estimated from the catalogue.
 """
 
 from __future__ import annotations
@@ -42,33 +42,46 @@ from ttl_odm.inspection.names import is_about_expiry
 from ttl_odm.sqlalchemy.purge.statements import count_rows
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.instants import kept_type
+from ttl_odm.sweeper.units import UNITS, misread_dates, misread_instants, misread_lifetimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
 
-    from ttl_odm.core.policy import Policy
+    from ttl_odm.core.policy import Policy, Unit
+    from ttl_odm.sqlalchemy.policy.bindings import Binding
+    from ttl_odm.sweeper.units import Misread
 
 SAMPLE: Final = 500
 """Rows from the beginning of a table, and as many from its end."""
 
 SECONDS: Final = 10
-"""What a statement may take."""
+"""How long a statement may take."""
 
 _OURS: Final = ("ttl_odm_lease", "alembic_version")
 _DATES: Final = (Kind.AWARE, Kind.NAIVE, Kind.DATE)
+_UNIT_BY_FACTOR: Final[Mapping[int, Unit]] = {factor: unit for unit, factor, _ in UNITS}
+"""Units by how many there are in a second."""
 
 
 @contextmanager
 def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Iterator[None]:
-    """Let the database refuse every write and limit each statement's seconds; then roll back.
+    """Enter a transaction in which the database rejects writes and slow statements; roll back.
 
-    The connection is not fit for anything else afterwards: take one that no pool gets back.
+    Don't use the connection for anything else afterwards, and don't return it to a pool.
+
+    Args:
+        connection: The connection.
+        seconds: The time limit of each statement; None for no limit.
+
+    Raises:
+        TTLConfigurationError: The library has no way to do this on the database.
     """
-    limit = seconds or 0  # no limit, for all of them
+    limit = seconds or 0  # 0 means no limit on all databases
     dialect = connection.dialect.name
     if family_named(dialect) is None:
         raise TTLConfigurationError(
@@ -98,7 +111,7 @@ def reading_only(connection: Connection, seconds: int | None = SECONDS) -> Itera
 
 
 def now(connection: Connection) -> datetime:
-    """Return the database's present instant."""
+    """Return the database's present instant, which is aware."""
     clock = clock_of(connection.dialect)
     return clock.from_storage(connection.execute(select(clock.literal(clock.now))).scalar_one())
 
@@ -140,11 +153,11 @@ def tables(
 def _references(
     connection: Connection, names: list[str], schema: str | None
 ) -> Mapping[str, list[str]]:
-    """Return the columns of the schema's tables that have foreign keys to each of them."""
+    """Return the columns of foreign keys that refer to each table of the schema."""
     references: dict[str, list[str]] = {}
     inspector = inspect(connection)
     for name in names:
-        # One that can't be read is named when it is read for itself.
+        # A table that can't be read is reported when its own turn comes.
         with suppress(DBAPIError), connection.begin_nested():
             for key in inspector.get_foreign_keys(name, schema):
                 if key["referred_schema"] == schema:
@@ -154,14 +167,14 @@ def _references(
 
 
 def _django_labels(connection: Connection, schema: str | None) -> Mapping[str, str]:
-    """Return the labels of Django's models by their tables, where Django has made these."""
+    """Return the labels of Django's models by table; empty if these aren't Django's tables."""
     kinds = SQLTable(
         "django_content_type", MetaData(), Column("app_label"), Column("model"), schema=schema
     )
     if not inspect(connection).has_table(kinds.name, schema):
         return {}
     labels = {"django_session": "sessions.session", "django_admin_log": "admin.logentry"}
-    with suppress(DBAPIError), connection.begin_nested():  # a user may not be allowed to read it
+    with suppress(DBAPIError), connection.begin_nested():  # the user may lack the right to read it
         for app, model in connection.execute(select(kinds.c.app_label, kinds.c.model)):
             labels.setdefault(f"{app}_{model}", f"{app}.{model}")
     return labels
@@ -190,9 +203,9 @@ class _Reading:
         with warnings.catch_warnings():  # SQLAlchemy warns of indexes over expressions
             warnings.simplefilter("ignore")
             self._indexes = inspector.get_indexes(name, schema)
-        # Without types: values as the driver gives them, whatever is stored.
+        # Without types, so values are what the driver returns, and without the application's
+        # policy, so expired rows count.
         columns = dict.fromkeys([*self._columns, *self._keys])
-        # And without the policy that the application has for it, if that is known here.
         self._table = SQLTable(
             name, MetaData(), *map(Column, columns), schema=schema, info={"ttl_odm": None}
         )
@@ -229,7 +242,7 @@ class _Reading:
         return Table(full, fields, sample, rows, is_estimated, schema=self._table.schema)
 
     def _rows(self) -> tuple[int, bool]:
-        """How many there are, and whether that is an estimate."""
+        """Return the number of rows, and whether it is an estimate."""
         believed = estimate(self._connection, self._table) or 0
         if believed > SMALL:
             return believed, True
@@ -256,19 +269,19 @@ class _Reading:
         return case((func.isfinite(column), column))  # psycopg can't read infinity
 
     def _ends(self, name: str, values: list[object], *, all_rows: bool) -> tuple[object, object]:
-        """The lowest and the highest value, of all rows or else of the sample."""
+        """Return the lowest and the highest value, of all rows or of the sample."""
         if values and all_rows:
             column = self._finite(name)
             ends = self._connection.execute(select(func.min(column), func.max(column))).one()
             return self._as_date(name, ends[0]), self._as_date(name, ends[1])
-        known: list[Any] = [value for value in values if value is not None]
+        present: list[Any] = [value for value in values if value is not None]
         try:
-            return min(known, default=None), max(known, default=None)
+            return min(present, default=None), max(present, default=None)
         except TypeError:  # SQLite stores any type in any column
             return None, None
 
     def _as_date(self, name: str, value: object) -> object:
-        """What SQLite has as text as the date that it is declared to be, and instants in UTC."""
+        """Return SQLite's text as the date that the column declares, and instants in UTC."""
         if isinstance(value, datetime) and value.tzinfo is not None:
             with suppress(OverflowError):  # within a day of the year 10,000
                 return value.astimezone(timezone.utc)
@@ -280,35 +293,63 @@ class _Reading:
         return value
 
 
-def numbers_of(
-    connection: Connection, table: SQLTable, names: Sequence[str]
-) -> dict[str, list[object]]:
-    """Return the values of columns in the first and the last rows by key, as they are stored."""
-    bare, keys = _bare(table, names)
-    rows = _first_and_last(connection, {name: bare.c[name] for name in names}, keys)
-    return {name: [row[name] for row in rows] for name in names}
+def misread(connection: Connection, binding: Binding) -> Iterator[Misread]:
+    """Find columns of a policy whose values are in another unit, or that aren't read as dates.
 
-
-def texts_of(
-    connection: Connection,
-    table: SQLTable,
-    name: str,
-    is_read: Callable[[ColumnElement[Any]], ColumnElement[Any] | None],
-) -> list[tuple[object, bool]]:
-    """Return the values of a column in the same rows, each with whether it is read; not NULL.
-
-    Nothing of a column for which `is_read` has no expression.
+    It reads the first and the last rows by key, however big the table is.
     """
-    bare, keys = _bare(table, [name])
-    read = is_read(bare.c[name])
-    if read is None:
-        return []
-    rows = _first_and_last(connection, {"value": bare.c[name], "read": read}, keys)
-    return [(row["value"], bool(row["read"])) for row in rows if row["value"] is not None]
+    yield from misread_texts(connection, binding)
+    family = clock_of(connection.dialect).family
+    created = None if binding.max_lifetime is None else binding.max_lifetime.created
+    instants = [column for column in (binding.last_modified, created) if column is not None]
+    units: dict[str, Unit | None] = {
+        str(column.name): _unit(connection, binding, column)
+        for column in instants
+        if isinstance(kept_type(column.type, family), (Integer, Numeric, Float))
+    }
+    own = binding.override
+    names = [*units, *([] if own is None else [str(own.name)])]
+    if not names:
+        return
+    table, keys = _bare(binding.table, names)
+    rows = _first_and_last(connection, {name: table.c[name] for name in names}, keys)
+    for name, unit in units.items():
+        if (wrong := misread_instants(name, unit, [row[name] for row in rows])) is not None:
+            yield wrong
+    if own is not None:
+        name = str(own.name)
+        lifetimes = [row[name] for row in rows if row[name] not in binding.nevers]
+        if (wrong := misread_lifetimes(name, lifetimes)) is not None:
+            yield wrong
+
+
+def misread_texts(connection: Connection, binding: Binding) -> Iterator[Misread]:
+    """Find values of a column of dates, stored as text, that can't be read as dates.
+
+    SQLite stores any text in such a column. A row with an unreadable one never expires.
+    """
+    name = str(binding.last_modified.name)
+    instants = binding.instants.on(clock_of(connection.dialect))
+    if instants.form is None:
+        return
+    table, keys = _bare(binding.table, [name])
+    is_read = instants.is_read(table.c[name])
+    if is_read is None:
+        return
+    rows = _first_and_last(connection, {"value": table.c[name], "is_read": is_read}, keys)
+    texts = [(row["value"], bool(row["is_read"])) for row in rows if row["value"] is not None]
+    if (wrong := misread_dates(name, instants.form, texts)) is not None:
+        yield wrong
+
+
+def _unit(connection: Connection, binding: Binding, column: Column[object]) -> Unit | None:
+    if column is binding.last_modified and binding.instants.native:
+        return _UNIT_BY_FACTOR.get(clock_of(connection.dialect).per_second or 0)
+    return binding.policy.unit
 
 
 def _bare(table: SQLTable, names: Sequence[str]) -> tuple[SQLTable, list[Column[Any]]]:
-    """Return a second Table, without types and without the policy, and the columns of its key."""
+    """Return a Table without types and without the policy, and the columns of its key."""
     keys = [str(column.name) for column in table.primary_key]
     columns: list[Column[Any]] = [Column(name) for name in dict.fromkeys([*names, *keys])]
     bare = SQLTable(table.name, MetaData(), *columns, schema=table.schema, info={"ttl_odm": None})
@@ -320,27 +361,27 @@ def _first_and_last(
     values: Mapping[str, ColumnElement[Any]],
     keys: Sequence[ColumnElement[Any]],
 ) -> list[dict[str, object]]:
-    """Return values of the first rows, and of the last by a key if there is one."""
-    # Numbered, since a name may be anything, and be a key's too.
+    """Return values of the first rows, and of the last ones by key if the table has a key."""
+    # The labels are numbered, since a column may have any name, and be part of the key too.
     columns = [value.label(f"value{place}") for place, value in enumerate(values.values())]
     key_columns = [key.label(f"key{place}") for place, key in enumerate(keys)]
     first = select(*columns, *key_columns).limit(SAMPLE)
 
     def read(statement: Select[Any]) -> list[tuple[Any, ...]]:
-        # Its Table is used once: its statements would only fill the engine's cache.
+        # The Table is used once, so its statements would only fill the engine's cache.
         result = connection.execute(statement, execution_options={"compiled_cache": None})
         return [tuple(row) for row in result]
 
     rows = read(first)
     if keys and len(rows) == SAMPLE:
-        met = {row[len(columns) :] for row in rows}
+        seen = {row[len(columns) :] for row in rows}
         last = first.order_by(*(key.desc() for key in keys))
-        rows += (row for row in read(last) if row[len(columns) :] not in met)
+        rows += (row for row in read(last) if row[len(columns) :] not in seen)
     return [dict(zip(values, row, strict=False)) for row in rows]
 
 
 def kind_of(kind: TypeEngine[Any], dialect: str = "") -> Kind:
-    """Return what a column of a type holds, as it was read of a database with this dialect."""
+    """Return what a column of a type holds, as read from a database with this dialect."""
     if isinstance(kind, mysql.FLOAT) or (dialect == "postgresql" and isinstance(kind, REAL)):
         return Kind.SHORT_FLOAT
     if isinstance(kind, DateTime):
@@ -355,7 +396,7 @@ def kind_of(kind: TypeEngine[Any], dialect: str = "") -> Kind:
 
 
 def note_of(name: str, kind: TypeEngine[Any]) -> str:
-    """Say what has to be known of a type before it is used; nothing of most."""
+    """Return a warning about a column's type for the user; empty for most types."""
     if isinstance(kind, MYSQL_TIMESTAMP):
         return (
             f"{name} is a TIMESTAMP, which each session reads in its own time zone, and which "
@@ -367,9 +408,14 @@ def note_of(name: str, kind: TypeEngine[Any]) -> str:
 def index_for(
     table: str, field: str, dialect: str, schema: str | None = None, *, method: str = ""
 ) -> str:
-    """The statement for an index on one column of a table, whose name begins with its schema.
+    """Return the statement for an index on one column of a table.
 
-    By a `method` of PostgreSQL's if that isn't the usual one.
+    Args:
+        table: The table's name, which begins with the schema if there is one.
+        field: The column.
+        dialect: The name of the database's dialect.
+        schema: The table's schema.
+        method: PostgreSQL's access method if it isn't the default one.
     """
     quote = registry.load(dialect)().identifier_preparer.quote
     own_name = table if schema is None else table[len(schema) + 1 :]
