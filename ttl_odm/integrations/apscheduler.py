@@ -63,10 +63,10 @@ def add_sweep(
     async def async_job() -> None:
         _finish(await run_once())
 
-    seconds: Any = every  # its own annotations say int, but it takes fractions
+    seconds: Any = every  # annotated as int, but fractions work
     trigger = IntervalTrigger(seconds=seconds) if isinstance(every, (int, float)) else every
     defaults = {
-        "coalesce": True,  # ticks that were missed are one
+        "coalesce": True,  # missed runs become one
         "max_instances": 1,
         "misfire_grace_time": None,  # late is better than never
         "replace_existing": True,

@@ -51,11 +51,11 @@ def add_sweep(
         report.raise_for_failures()
         return report.to_dict()
 
-    # Not shared, or every other Celery application of the process would have this task, too.
+    # Not shared, or all other Celery applications of the process would have this task too.
     task = app.task(sweep, name=name, **{"shared": False, **options})
     if every is not None:
-        # By its name: the task itself would ask for the configuration, which may come later.
-        # What no worker has taken before the next one is sent is dropped: ticks don't pile up.
+        # By its name: the task itself would read the configuration, which may be set later.
+        # A message that no worker has taken when the next one is sent expires, so none pile up.
         expires = {"expires": every} if isinstance(every, (int, float)) else {}
         app.add_periodic_task(every, app.signature(name), name=name, **expires)
     return task

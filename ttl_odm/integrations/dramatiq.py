@@ -53,10 +53,10 @@ def add_sweep(
     async def run_async() -> None:
         _finish(await run_once())
 
-    # No second try: the next sweep is one.
+    # No retries: the next sweep is one.
     settings: Any = {"max_retries": 0, **options}
-    run_as_fits: Any = run if isinstance(sweeper, Sweeper) else run_async
-    return dramatiq.actor(broker=broker, actor_name=name, **settings)(run_as_fits)
+    function: Any = run if isinstance(sweeper, Sweeper) else run_async
+    return dramatiq.actor(broker=broker, actor_name=name, **settings)(function)
 
 
 def _finish(report: SweepReport) -> None:

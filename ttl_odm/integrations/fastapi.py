@@ -65,7 +65,7 @@ class Sweeping(AbstractAsyncContextManager[None]):
         self._tasks: list[asyncio.Task[SweepReport | None]] = []
 
     def __call__(self, _app: object) -> Sweeping:
-        """Make the context manager of one application, as frameworks ask of a lifespan."""
+        """Make the context manager of one application, as a framework calls a lifespan."""
         return Sweeping(*self._sweepers, interval=self._interval, jitter=self._jitter)
 
     async def __aenter__(self) -> None:
@@ -78,25 +78,25 @@ class Sweeping(AbstractAsyncContextManager[None]):
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        # If we are cancelled here, they are for the second time, and don't finish their batch.
+        # A cancellation here is their second one, so they don't finish their batch.
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, sweeper: AsyncSweeper | Sweeper) -> SweepReport | None:
         if isinstance(sweeper, AsyncSweeper):
             return await sweeper.run_forever(interval=self._interval, jitter=self._jitter)
-        working = asyncio.ensure_future(
+        thread = asyncio.ensure_future(
             asyncio.to_thread(sweeper.run_forever, interval=self._interval, jitter=self._jitter)
         )
         try:
-            return await asyncio.shield(working)
+            return await asyncio.shield(thread)
         except asyncio.CancelledError:
             sweeper.stop()
-            await asyncio.wait([working])
+            await asyncio.wait([thread])
             raise
 
 
 def _log_end(sweeper: AsyncSweeper | Sweeper, task: asyncio.Task[SweepReport | None]) -> None:
-    """Log an end before the application's: that goes on, and rows pile up."""
+    """Log a sweeper's end before the application's, since expired rows pile up from then on."""
     if task.cancelled():
         return
     error = task.exception()

@@ -1,4 +1,4 @@
-"""The app `ttl_odm.django` under the name that all integrations have; it has all of its names."""
+"""The app `ttl_odm.django`, with all its names, under the common name of integrations."""
 
 from ttl_odm.django import (
     Archive,

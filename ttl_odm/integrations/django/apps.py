@@ -1,4 +1,4 @@
-"""Django looks for an app's config beside the app."""
+"""The app's config, which Django looks for beside the app."""
 
 from ttl_odm.django.apps import TTLConfig
 

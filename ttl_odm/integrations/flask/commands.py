@@ -1,7 +1,7 @@
-"""``flask ttl ...``: what an operator asks of the databases of an application.
+"""``flask ttl ...``: the operators' commands for an application's databases.
 
-The commands are those of ``ttl-odm``, by its own functions. Where there are several databases, each
-speaks for itself, under its name. They print without rich.
+They call the functions of the ``ttl-odm`` commands, and print without rich. For several databases
+they print one result after another, under the database's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
-from ttl_odm.cli.application import Application, in_loop
+from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
 from ttl_odm.cli.check import check_application, check_options
 from ttl_odm.cli.errors import UsageError, printable, readable_errors
 from ttl_odm.cli.extensions import Commands, is_there
@@ -27,13 +27,7 @@ from ttl_odm.cli.plan import forecast_target, policy_options
 from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.cli.status import snapshot_of
 from ttl_odm.inspection.evidence import SMALL
-from ttl_odm.integrations.flask.databases import (
-    app_ttl,
-    find_target,
-    print_title,
-    selected_databases,
-)
-from ttl_odm.integrations.flask.sweepers import INTERVAL_KEY
+from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, AppTTL, bind_name
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.command_line import (
     NOTHING_DELETED,
@@ -56,7 +50,7 @@ INTERVAL: Final = 60.0
 """Seconds between sweeps of ``flask ttl run``, unless the option or the setting overrides it."""
 
 _POLICY: Final = {"policy": "ttl_odm.integrations.flask.policy"}
-"""Of the extension for stored defaults: imported when it is asked for."""
+"""The command of the extension for stored defaults, imported only to run it."""
 
 commands = AppGroup(
     "ttl",
@@ -105,13 +99,13 @@ def _is_confirmed(databases: dict[str | None, Application], **options: Any) -> b
         for bind, counter in counters.items():
             counts[bind] = counter.run_once()
     due = [databases[bind].due_rows(count, options["max_rows"]) for bind, count in counts.items()]
-    asked = question(due, counts.values())
-    if asked is None:
+    text = question(due, counts.values())
+    if text is None:
         return True
     for bind, count in counts.items():
         print_title(bind, databases, err=True)
         click.echo(printable_report(count), err=True)
-    return click.confirm(asked, err=True)
+    return click.confirm(text, err=True)
 
 
 @commands.command()
@@ -127,9 +121,9 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
     With TTL_STANDBY = "exit" it ends with status 5 when a server takes no writes.
     """
     seconds = interval or app_ttl().interval or INTERVAL
-    has_own = current_app.config.get("TTL_ON_REPORT")
-    told: dict[str, Any] = {} if has_own else {"on_report": click.echo}
-    sweepers = _sweepers(selected_databases(models, excepted), **told)
+    has_callback = current_app.config.get("TTL_ON_REPORT")
+    options: dict[str, Any] = {} if has_callback else {"on_report": click.echo}
+    sweepers = _sweepers(selected_databases(models, excepted), **options)
     failures: list[Exception] = []
     at_standby: list[Sweeper] = []
 
@@ -137,14 +131,15 @@ def run(models: list[str], excepted: list[str], interval: float | None) -> None:
         try:
             if sweeper.ended_at_standby(sweeper.run_forever(interval=seconds)):
                 at_standby.append(sweeper)
-        except Exception as error:  # noqa: BLE001 (raised below, when all have come to their end)
+        except Exception as error:  # noqa: BLE001 (raised below, when all have ended)
             failures.append(error)
             for other in sweepers.values():
                 other.stop()
 
-    # The second Ctrl-C interrupts the one here, and must find no other that the process waits for.
+    # A second Ctrl-C interrupts the sweeper in this thread. The others are daemons, or the process
+    # would still wait for them.
     here, *others = sweepers.values()
-    threads = [threading.Thread(target=sweep_on, args=(one,), daemon=True) for one in others]
+    threads = [threading.Thread(target=sweep_on, args=(other,), daemon=True) for other in others]
     with stop_on_signals(*sweepers.values()):
         for thread in threads:
             thread.start()
@@ -248,8 +243,8 @@ def plan(model: str, default_ttl: str | None, policy: str | None, *, deep: bool)
     application, target = find_target(selected_databases(), model)
     most = math.inf if deep else SMALL
     forecast = in_loop(lambda: forecast_target(application, target, default_ttl, policy, most))
-    for said in forecast.paragraphs(terminal_width(sys.stdout), " --deep counts all."):
-        click.echo(printable(str(said)))
+    for paragraph in forecast.paragraphs(terminal_width(sys.stdout), " --deep counts all."):
+        click.echo(printable(str(paragraph)))
 
 
 def _sweepers(
@@ -265,6 +260,54 @@ def _sweepers(
         }
 
 
+def app_ttl() -> AppTTL:
+    """Return the `AppTTL` of the current application."""
+    sweepers: AppTTL = current_app.extensions[EXTENSION]
+    return sweepers
+
+
+def selected_databases(
+    models: Sequence[str] = (), excepted: Sequence[str] = ()
+) -> dict[str | None, Application]:
+    """Return the databases with any of the selected models, by their bind keys."""
+    with readable_errors():
+        applications = app_ttl().applications()
+    if not applications:
+        raise click.ClickException(
+            "No model has a TTL: declare __ttl__ on one or enable() it, and import its module "
+            "where the app is created."
+        )
+    selected = select([*applications.values()], models, excepted)
+    return {
+        bind: application
+        for bind, application in zip(applications, selected, strict=True)
+        if application.is_store or application.targets
+    }
+
+
+def find_target(databases: dict[str | None, Application], model: str) -> tuple[Application, Target]:
+    """Return the only target of a name, with its database.
+
+    Raises:
+        UsageError: There is none, or more than one.
+    """
+    applications = list(databases.values())
+    matches = [
+        (application, target) for application in applications for target in application.named(model)
+    ]
+    if len(matches) > 1:
+        raise UsageError(f"MODEL {model!r}: several models have that name; give the table's name.")
+    if not matches:
+        raise unknown([target for app in applications for target in app.targets], "MODEL", model)
+    return matches[0]
+
+
+def print_title(bind: str | None, databases: dict[str | None, Any], *, err: bool = False) -> None:
+    """Print the name of a database, unless it is the only one."""
+    if len(databases) > 1:
+        click.echo(f"{bind_name(bind)}:", err=err)
+
+
 def _typed(name: str) -> str:
-    """What is typed for a command of ours."""
+    """Return a command as an operator types it."""
     return f"flask ttl {name}"

@@ -1,6 +1,6 @@
-"""Stored defaults as JSON, and as a page, for an application's operators: a blueprint.
+"""A blueprint for operators, with stored defaults as JSON and as a page.
 
-The extension for stored defaults has it, and this module is the name that applications import.
+Applications import it from here. It belongs to the extension for stored defaults.
 """
 
 from ttl_odm.stored.flask.policies import policies

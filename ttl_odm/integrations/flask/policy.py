@@ -1,4 +1,4 @@
-"""``flask ttl policy``: defaults that the database stores, shown and changed by operators."""
+"""``flask ttl policy``, which shows and changes the defaults that the database stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flask.cli import AppGroup
 from ttl_odm.cli.application import in_loop
 from ttl_odm.cli.options import json_option
 from ttl_odm.cli.output import PlainOutput
-from ttl_odm.integrations.flask.databases import find_target, print_title, selected_databases
+from ttl_odm.integrations.flask.commands import find_target, print_title, selected_databases
 from ttl_odm.integrations.flask.sweepers import bind_name
 from ttl_odm.stored.approval import plain
 from ttl_odm.stored.cli import prompts
@@ -48,9 +48,9 @@ def history(targets: Sequence[str], *, as_json: bool) -> None:
 @prompts.change_options
 def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) -> None:
     """Change one; its token is signed with the application's secret key."""
-    found = find_target(selected_databases(), model)
+    target = find_target(selected_databases(), model)
     prompts.change_default(
-        lambda: nullcontext(found),
+        lambda: nullcontext(target),
         PlainOutput(as_json=as_json),
         model,
         change,
@@ -60,7 +60,7 @@ def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) ->
 
 
 def _show(names: Sequence[str], view: prompts.View, *, as_json: bool) -> None:
-    """Print what is stored in each database; as JSON in one list, with the bind keys."""
+    """Print what each database stores; as JSON in one list, with the bind keys."""
     databases, output = selected_databases(), PlainOutput(as_json=as_json)
     named = [find_target(databases, name) for name in names]
     rows: dict[str | None, list[Any]] = {}
@@ -72,14 +72,14 @@ def _show(names: Sequence[str], view: prompts.View, *, as_json: bool) -> None:
         output.json(
             [
                 {"bind": bind_name(bind), **plain(row)}
-                for bind, found in rows.items()
-                for row in found
+                for bind, of_bind in rows.items()
+                for row in of_bind
             ]
         )
         return
     if not any(rows.values()):
         prompts.show(output, [], view)
-    for bind, found in rows.items():
-        if found:
+    for bind, of_bind in rows.items():
+        if of_bind:
             print_title(bind, databases)
-            prompts.show(output, found, view)
+            prompts.show(output, of_bind, view)

@@ -1,6 +1,6 @@
-"""The sweepers of one application: which databases it has, and a thread for each.
+"""The sweepers of one application: its databases, and a thread for each.
 
-This module must not know Flask-SQLAlchemy, which is recognised by what it has.
+This module must not import Flask-SQLAlchemy, which it recognizes by its attributes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _OPTIONS: Final = {f"{PREFIX}{name.upper()}": name for name in SweepOptions.__op
 
 
 class FlaskSQLAlchemy(Protocol):
-    """What is needed of a `flask_sqlalchemy.SQLAlchemy`, by which it is recognised."""
+    """The needed attributes of a `flask_sqlalchemy.SQLAlchemy`, by which it is recognized."""
 
     @property
     def engines(self) -> Mapping[str | None, Engine]:
-        """The engines by their bind keys, in an application's context."""
+        """The engines by their bind keys; needs an application's context."""
         ...
 
     @property
@@ -100,24 +100,24 @@ class AppTTL:
 
     @staticmethod
     def _options_for(bind: str | None, options: SweepOptions) -> SweepOptions:
-        """Those of one bind: two may lead to one database, where only one would get the lease."""
+        """Return a bind's options, with its own lease: several binds may share one database."""
         own = options.copy()
         if bind is not None:
             own["lease_name"] = f"{lease_name_of(options)}:{bind}"
         return own
 
     def applications(self) -> dict[str | None, Application]:
-        """What the command line's functions work on: the same databases, by the same keys."""
-        made: dict[str | None, Application] = {}
+        """Return the same databases, by the same keys, for the command line's functions."""
+        applications: dict[str | None, Application] = {}
         for bind, engine, targets in self._databases():
             options = self._options_for(bind, self._options)
             if isinstance(engine, Engine):
                 listed = sql_targets(targets)
                 url = public_url(engine.url.render_as_string(hide_password=True))
-                made[bind] = Application(engine, listed, options, url)
+                applications[bind] = Application(engine, listed, options, url)
             else:
-                made[bind] = Application(engine, options=options)
-        return made
+                applications[bind] = Application(engine, options=options)
+        return applications
 
     def start(self) -> None:
         """Start sweeping in the background of this process; further calls do nothing.
@@ -129,7 +129,8 @@ class AppTTL:
         Raises:
             TTLConfigurationError: ``TTL_SWEEP_INTERVAL`` is not set.
         """
-        mark = object()  # setdefault() lets one thread win, and a lock might be held in a fork
+        # setdefault() lets one thread win. A lock might be held by another thread during a fork.
+        mark = object()
         if self._begun.setdefault(os.getpid(), mark) is not mark:
             return
         if self.interval is None:
@@ -150,7 +151,7 @@ class AppTTL:
         They don't start again in this process.
 
         Args:
-            timeout: The most seconds to wait for each.
+            timeout: The most seconds to wait for each of them.
         """
         self._begun.setdefault(os.getpid(), self)
         atexit.unregister(self.stop)
@@ -175,11 +176,11 @@ class AppTTL:
                     bind,
                 )
 
-        # A daemon: Python waits for other threads before atexit could stop them.
+        # A daemon: Python waits for other threads before atexit, where `stop` is called.
         return threading.Thread(target=run, name=f"ttl_odm sweeper ({bind})", daemon=True)
 
     def _databases(self) -> Iterator[tuple[str | None, Engine | Store, Any]]:
-        """The databases with their targets: those of Flask-SQLAlchemy's binds, or the one."""
+        """Yield the databases with their targets: Flask-SQLAlchemy's binds, or the only one."""
         if not _is_flask_sqlalchemy(self._db):
             yield None, self._db, self._targets
             return
@@ -187,12 +188,16 @@ class AppTTL:
             engines = dict(self._db.engines)
         for key, engine in sorted(engines.items(), key=lambda item: item[0] or ""):
             metadata = self._db.metadatas.get(key, MetaData())
-            # A bind without TTL may be of a kind that no sweeper knows, or read-only.
+            # A bind without TTL may be a database without a sweeper, or read-only.
             if any(binding_of(table) is not None for table in metadata.tables.values()):
                 yield key, engine, metadata
 
     def _check(self) -> None:
-        """Find a slip now: models may be declared later, but the options are all there."""
+        """Check the options now, although models may be declared later.
+
+        Raises:
+            TTLConfigurationError: An argument or a setting is wrong.
+        """
         engines: list[Any] = [self._db]
         if _is_flask_sqlalchemy(self._db):
             if self._targets is not None:
@@ -226,7 +231,7 @@ def _is_flask_sqlalchemy(db: object) -> TypeIs[FlaskSQLAlchemy]:
 def _sweeper(
     engine: Engine | Store, targets: Any, options: SweepOptions, configured: Collection[str]
 ) -> Sweeper:
-    """Make a sweeper; an option from ``app.config`` that is wrong is named as it stands there."""
+    """Make a sweeper; name a wrong option from ``app.config`` by its key there."""
     try:
         return Sweeper(engine, targets, **options)
     except TTLConfigurationError as error:
@@ -242,7 +247,7 @@ def _options_of(app: Flask) -> SweepOptions:
     values.pop(INTERVAL_KEY, None)
     unknown = sorted(values.keys() - _OPTIONS.keys())
     if unknown:
-        # An unknown key is a typing error: a fuse that isn't there would be noticed too late.
+        # An unknown key is a typing error: a missing fuse would be noticed too late.
         known = ", ".join(sorted([INTERVAL_KEY, *_OPTIONS]))
         raise TTLConfigurationError(
             f"{unknown[0]} = {values[unknown[0]]!r}: unknown key; the keys that begin with "
@@ -252,5 +257,5 @@ def _options_of(app: Flask) -> SweepOptions:
 
 
 def bind_name(bind: str | None) -> str:
-    """What a bind is called; Flask-SQLAlchemy's default has no key."""
+    """Return a bind's name for people; Flask-SQLAlchemy's default has no key."""
     return "default" if bind is None else bind

@@ -1,7 +1,7 @@
 """LangGraph: a checkpointer whose threads expire with all their checkpoints.
 
 - `tables`: `CheckpointTables`, which declares threads, their checkpoints and their writes;
-- `transactions`: what one transaction does with them;
+- `transactions`: the work of one transaction with these tables;
 - `saver`: `SQLAlchemySaver`, the checkpointer.
 
 This package must not know any other integration.

@@ -1,7 +1,7 @@
 """A checkpointer for LangGraph's graphs, over the tables of a `CheckpointTables`.
 
-LangGraph's methods, synchronous and asynchronous, on either kind of engine. What they do in a
-transaction is in `transactions`; this module must not know the tables' columns from within SQL.
+It has LangGraph's methods, synchronous and asynchronous, for both kinds of engines. Their work in a
+transaction is in `transactions`. This module must not use the tables' columns in SQL.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Result = TypeVar("Result")
 Saver = TypeVar("Saver", bound="SQLAlchemySaver")
 
 _CHUNK: Final = 20
-"""Checkpoints that `list` reads at once."""
+"""Checkpoints that `list` reads at a time."""
 _PATIENCE: Final = 9
-"""How many conflicts with other transactions one call puts up with; a wait in vain is three."""
+"""Conflicts with other transactions that one call survives; a wait in vain counts as three."""
 
 
 class SQLAlchemySaver(BaseCheckpointSaver[int]):
     """A checkpointer for graphs: ``builder.compile(checkpointer=SQLAlchemySaver(engine, tables))``.
 
-    Once a thread has expired, none of its checkpoints and writes is found. The next run with its
-    `thread_id` begins from nothing, as with one that was never used, whether a sweeper has deleted
-    the old rows or not. Every `put` and `put_writes` restarts the lifetime of the thread.
+    Once a thread has expired, its checkpoints and writes are no longer found. The next run with its
+    `thread_id` begins from nothing, as with a new one, whether or not a sweeper has deleted the old
+    rows. Every `put` and `put_writes` restarts the lifetime of the thread.
 
     With an Engine, the asynchronous methods work in threads. With an AsyncEngine, the synchronous
     ones work in threads other than the event loop's, such as those of nodes that aren't
@@ -68,13 +68,13 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         renew_on_read: bool = False,
         serde: SerializerProtocol | None = None,
     ) -> None:
-        """Store where checkpoints are kept; this makes no tables.
+        """Store where checkpoints are kept, without creating tables.
 
         Args:
-            engine: Of the database that has the tables.
-            tables: What ``tables.metadata.create_all()`` or a migration has made.
-            renew_on_read: Whether `get_tuple` restarts the lifetime of the thread, too: whatever
-                runs a graph or asks for its state.
+            engine: The engine of the database with the tables.
+            tables: The tables, which ``tables.metadata.create_all()`` or a migration has created.
+            renew_on_read: Whether `get_tuple` restarts the lifetime of the thread too: each run of
+                a graph, and each look at its state.
             serde: Turns values into bytes; LangGraph's own by default.
 
         Raises:
@@ -110,19 +110,19 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
             with SQLAlchemySaver.from_conn_string("sqlite:///chats.db", tables) as saver:
                 chat = builder.compile(checkpointer=saver)
 
-        With ``async with``, the address of an asynchronous driver (``sqlite+aiosqlite://``) makes
-        an AsyncEngine. The end of the block closes the engine, ``saver.engine``.
+        With ``async with``, a URL with an asynchronous driver (``sqlite+aiosqlite://``) makes an
+        AsyncEngine. The end of the block closes the engine, ``saver.engine``.
 
         Args:
-            conn_string: SQLAlchemy's address of the database.
-            tables: As for the class, and so are the others.
-            renew_on_read: Likewise.
-            serde: Likewise.
+            conn_string: SQLAlchemy's URL of the database.
+            tables: See the class.
+            renew_on_read: See the class.
+            serde: See the class.
 
         Raises:
             TTLConfigurationError: An argument has the wrong type, or (at the start of the block)
                 an asynchronous driver is used in a ``with`` that isn't ``async with``.
-            sqlalchemy.exc.ArgumentError: The address isn't one of SQLAlchemy's.
+            sqlalchemy.exc.ArgumentError: The URL isn't one of SQLAlchemy's.
         """
         url = make_url(conn_string)
         is_async = url.get_dialect().is_async
@@ -130,11 +130,11 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         return OpenedSaver(cls(engine, tables, renew_on_read=renew_on_read, serde=serde))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that a config names, or the latest; None where there is none."""
+        """Return the checkpoint that a config names, or the latest one; None without one."""
         return self._first(self._run(partial(self._read_one, config)))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
+        """Do what `get_tuple` does, asynchronously."""
         return self._first(await self._arun(partial(self._read_one, config)))
 
     def list(
@@ -148,10 +148,10 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         """Yield checkpoints, the latest first.
 
         Args:
-            config: Names a thread, and a namespace in it, or not; None for all threads.
-            filter: What their metadata have to have. It is compared here, not by the database.
-            before: Names the checkpoint that they have to be older than.
-            limit: The most to yield.
+            config: Names a thread, perhaps with a namespace; None for all threads.
+            filter: Entries that their metadata must have. Python compares them, not the database.
+            before: Names a checkpoint; only older ones are yielded.
+            limit: The most checkpoints to yield.
         """
         keys = self._run(partial(self._find_keys, config, filter, before, limit))
         for start in range(0, len(keys), _CHUNK):
@@ -166,7 +166,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """As `list`."""
+        """Do what `list` does, asynchronously."""
         keys = await self._arun(partial(self._find_keys, config, filter, before, limit))
         for start in range(0, len(keys), _CHUNK):
             chunk = await self._arun(partial(self._read, keys[start : start + _CHUNK]))
@@ -193,7 +193,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,  # noqa: ARG002 - as in put
     ) -> RunnableConfig:
-        """As `put`."""
+        """Do what `put` does, asynchronously."""
         key = _key(config, checkpoint_id=checkpoint["id"])
         row = self._checkpoint_row(config, checkpoint, metadata)
         await self._arun(partial(self._put, key, row))
@@ -217,7 +217,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """As `put_writes`."""
+        """Do what `put_writes` does, asynchronously."""
         key = _key(config)
         rows = self._write_rows(writes, task_path)
         await self._arun(partial(self._put_writes, key, task_id, rows))
@@ -227,10 +227,10 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
         self._run(partial(self._delete_thread, str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
+        """Do what `delete_thread` does, asynchronously."""
         await self._arun(partial(self._delete_thread, str(thread_id)))
 
-    # The work of one transaction each.
+    # Each of these is the work of one transaction.
 
     def _read_one(self, config: RunnableConfig, session: Session) -> Sequence[StoredCheckpoint]:
         criteria = {"checkpoint_ns": "", **_criteria(config)}
@@ -309,7 +309,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
     # Transactions.
 
     def _run(self, work: Callable[[Session], Result]) -> Result:
-        """Do the work of one transaction, and again where another one was in its way."""
+        """Run the work of one transaction, and retry it after conflicts with others."""
         if isinstance(self.engine, AsyncEngine):
             loop = self._loop_elsewhere()
             return asyncio.run_coroutine_threadsafe(self._arun(work), loop).result()
@@ -324,7 +324,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
                     raise
 
     async def _arun(self, work: Callable[[Session], Result]) -> Result:
-        """As `_run`."""
+        """Do what `_run` does, asynchronously."""
         if isinstance(self.engine, Engine):
             return await asyncio.to_thread(self._run, work)
         self._loop = asyncio.get_running_loop()
@@ -339,7 +339,11 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
                     raise
 
     def _loop_elsewhere(self) -> asyncio.AbstractEventLoop:
-        """The event loop that uses an AsyncEngine, which may not be that of this thread."""
+        """Return the event loop that uses the AsyncEngine; it must be another thread's.
+
+        Raises:
+            TTLConfigurationError: No other thread runs such a loop.
+        """
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -353,7 +357,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
 
 
 class OpenedSaver(Generic[Saver]):
-    """What `SQLAlchemySaver.from_conn_string` returns, for ``with`` and ``async with``."""
+    """The context manager from `SQLAlchemySaver.from_conn_string`."""
 
     def __init__(self, saver: Saver) -> None:
         self._saver = saver
@@ -384,31 +388,31 @@ class OpenedSaver(Generic[Saver]):
 
 
 def _strain(error: DBAPIError | StaleDataError) -> int:
-    """How much of its patience an error costs a call; all of it if it can't succeed."""
+    """Return how much patience an error costs a call; all of it if the call can't succeed."""
     if isinstance(error, (IntegrityError, StaleDataError)):
-        # Another transaction has just begun this thread or stored this row, or the thread has just
-        # expired (`ExpiredError` is a StaleDataError). It has got on, so this one soon will.
+        # Another transaction has just created this thread or row, or the thread has just expired
+        # (`ExpiredError` is a StaleDataError). The other one is done, so a retry soon succeeds.
         return 1
-    # A deadlock, or a lock that somebody else has kept for longer than the database waits.
+    # A deadlock, or a lock that another transaction held for longer than the database waits.
     return 3 if is_passing(error) and not is_away(error) else _PATIENCE
 
 
 def _criteria(config: RunnableConfig | None) -> dict[str, str]:
-    """The parts of a key that a config names."""
-    named = (config or {}).get("configurable", {})
+    """Return the parts of a key that a config names."""
+    names = (config or {}).get("configurable", {})
     # No checkpoint has an empty id, but the namespace of a graph that isn't nested is empty.
     return {
-        name: str(named[name])
+        name: str(names[name])
         for name in CheckpointKey._fields
-        if named.get(name) is not None and (named[name] or name == "checkpoint_ns")
+        if names.get(name) is not None and (names[name] or name == "checkpoint_ns")
     }
 
 
 def _key(config: RunnableConfig, **more: str) -> CheckpointKey:
-    """The key of the checkpoint that a config names, or of another one in its namespace."""
+    """Return the key of the checkpoint that a config names, or of another one in its namespace."""
     return CheckpointKey(**{"checkpoint_ns": "", **_criteria(config), **more})
 
 
 def _config(key: CheckpointKey) -> RunnableConfig:
-    """How LangGraph names a checkpoint."""
+    """Return the config by which LangGraph names a checkpoint."""
     return {"configurable": key._asdict()}

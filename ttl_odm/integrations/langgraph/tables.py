@@ -1,4 +1,4 @@
-"""The tables that checkpoints are kept in: threads have a lifetime, what belongs to them follows.
+"""The tables of checkpoints: threads have a lifetime, and their checkpoints and writes follow them.
 
 This module must not know how LangGraph uses them.
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from ttl_odm.core.policy import Policy
 
 _MYSQL: Final = ("mysql", "mariadb")
-# A primary key of all four fits into the 3072 bytes that InnoDB has for one.
+# InnoDB allows a primary key 3072 bytes, which these lengths don't exceed together.
 _THREAD, _NAMESPACE, _ID = 255, 400, 50
 
 
 class CheckpointTables:
-    """The tables that a `SQLAlchemySaver` keeps checkpoints in, as mapped classes.
+    """The tables in which a `SQLAlchemySaver` stores checkpoints, as mapped classes.
 
     For example::
 
         tables = CheckpointTables(timedelta(days=30), Base)
 
     Attributes:
-        metadata: What the tables are in; ``metadata.create_all()`` makes them, and a `Sweeper`
-            takes it.
+        metadata: The MetaData of the tables; ``metadata.create_all()`` creates them, and a
+            `Sweeper` accepts it.
         Thread: A thread: ``thread_id``, and the columns of a `TTLMixin`. Its ``ttl`` is the
             lifetime of this one thread, in seconds.
         Checkpoint: A checkpoint, which follows its thread.
@@ -54,9 +54,9 @@ class CheckpointTables:
         Args:
             ttl: The ``__ttl__`` of threads: how long one lives after the last write to it, in
                 seconds, or a policy that writes prolong.
-            base: The declarative base or MetaData that the tables are put into, where Alembic sees
-                them; None for a MetaData of their own.
-            prefix: What the names of the tables begin with.
+            base: The declarative base or MetaData for the tables, where Alembic sees them; None for
+                a MetaData of their own.
+            prefix: How the names of the tables begin.
             at_most_every: Seconds, or a timedelta, for which a thread that was renewed isn't
                 renewed again, which saves an UPDATE per write; see `Follows`. It has to be
                 shorter than threads live. None for none.
@@ -103,7 +103,7 @@ class CheckpointTables:
         @mapped
         class Write:
             __tablename__ = f"{prefix}writes"
-            # Not its checkpoint, which may be stored after it.
+            # It follows its thread, not its checkpoint, which may be stored later.
             __ttl__ = follows
 
             thread_id = of_thread()
@@ -121,12 +121,12 @@ class CheckpointTables:
         self.Write: Any = Write
 
 
-def _key(length: int) -> Any:
-    """A text that is compared byte by byte; MySQL and MariaDB have to be told so."""
+def _key(length: int) -> String:
+    """Return a type for text compared byte by byte, which MySQL and MariaDB do by a collation."""
     exact = String(length, collation="utf8mb4_bin")
     return String(length).with_variant(exact, *_MYSQL)
 
 
-def _bytes() -> Any:
-    """Bytes of any number; MySQL and MariaDB would take 64 KiB."""
+def _bytes() -> LargeBinary:
+    """Return a type for any number of bytes; MySQL's and MariaDB's BLOB has 64 KiB."""
     return LargeBinary().with_variant(LONGBLOB(), *_MYSQL)

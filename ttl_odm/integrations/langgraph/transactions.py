@@ -1,7 +1,7 @@
-"""What one transaction does with the tables of checkpoints, for either kind of engine.
+"""The work of one transaction with the tables of checkpoints, for both kinds of engines.
 
-Nothing here knows when a thread has expired, or deletes an expired one: the declarations of the
-tables do, as for any model. This module must not know how values become bytes, nor who commits.
+Nothing here checks whether a thread has expired, or deletes an expired one: the tables' policies
+do, as for any model. This module must not know how values become bytes, nor who commits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointKey(NamedTuple):
-    """What a checkpoint is found by."""
+    """The primary key of a checkpoint."""
 
     thread_id: str
     checkpoint_ns: str
@@ -32,10 +32,10 @@ class CheckpointKey(NamedTuple):
 
 
 class StoredWrite(NamedTuple):
-    """A write of a task; `typed` is its value, as a serializer has named and dumped it.
+    """A write of a task; `typed` is its value: the serializer's name of the type, and the bytes.
 
-    Writes compare in the order in which LangGraph applies them. Python compares, not the database,
-    whose collations order texts in other ways.
+    Writes sort in the order in which LangGraph applies them. Python sorts them, since a database's
+    collations order texts differently.
     """
 
     task_path: str
@@ -46,7 +46,7 @@ class StoredWrite(NamedTuple):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint with its writes in their order; `typed` as in `StoredWrite`."""
+    """A checkpoint with its sorted writes; for `typed` see `StoredWrite`."""
 
     key: CheckpointKey
     parent_id: str | None
@@ -67,13 +67,13 @@ def find_keys(  # noqa: PLR0913 - LangGraph's list() has as many
     """Return the keys of checkpoints, the latest first.
 
     Args:
-        tables: Of the checkpoints.
-        session: In the transaction.
+        tables: The tables.
+        session: The session, in a transaction.
         criteria: Parts of the key.
-        details: What the metadata have to have. Python compares them: each database spells a
-            comparison of JSON in its own way.
-        before: The checkpoint_id that theirs are below.
-        limit: The most to return.
+        details: Entries that the metadata must have. Python compares them, since each database has
+            its own way to compare JSON.
+        before: A checkpoint_id; only smaller ones are returned.
+        limit: The most keys to return.
     """
     model = tables.Checkpoint
     key = [getattr(model, name) for name in CheckpointKey._fields]
@@ -97,7 +97,7 @@ def find_keys(  # noqa: PLR0913 - LangGraph's list() has as many
 def read(
     tables: CheckpointTables, session: Session, keys: Sequence[CheckpointKey]
 ) -> Sequence[StoredCheckpoint]:
-    """Return the checkpoints of some keys, in their order, without those that are gone."""
+    """Return the checkpoints of keys, in the order of the keys, without deleted ones."""
     groups: dict[tuple[str, str], set[str]] = {}
     for thread_id, namespace, checkpoint_id in keys:
         groups.setdefault((thread_id, namespace), set()).add(checkpoint_id)
@@ -115,7 +115,7 @@ def _read_namespace(
         statement = statement.filter_by(thread_id=thread_id, checkpoint_ns=namespace)
         return session.execute(statement.where(model.checkpoint_id.in_(ids)))
 
-    # Writes first: where the checkpoint is found afterwards, its thread lived while they were read.
+    # Writes first: if the checkpoint is found afterwards, its thread was live when they were read.
     model = tables.Write
     writes: dict[str, list[StoredWrite]] = {}
     columns = (model.task_path, model.task_id, model.idx, model.channel)
@@ -132,7 +132,7 @@ def _read_namespace(
 
 
 def renew(tables: CheckpointTables, session: Session, thread_id: str) -> None:
-    """Restart the lifetime of a thread that is live."""
+    """Restart the lifetime of a live thread."""
     thread = session.get(tables.Thread, thread_id)
     if thread is not None:
         touch(thread, at_most_every=tables.at_most_every)
@@ -140,7 +140,7 @@ def renew(tables: CheckpointTables, session: Session, thread_id: str) -> None:
 
 
 def put(tables: CheckpointTables, session: Session, key: CheckpointKey, row: Row) -> None:
-    """Store a checkpoint, in place of one with the same key."""
+    """Store a checkpoint; it replaces one with the same key."""
     _begin_thread(tables, session, key.thread_id)
     session.merge(tables.Checkpoint(**key._asdict(), **row))
 
@@ -154,8 +154,8 @@ def put_writes(
 ) -> None:
     """Store writes of a task.
 
-    A task that runs again finds what it has written. Only what has a number below 0 is replaced: an
-    error, an interrupt and the like.
+    If a task runs again, its earlier writes stay. Only those with a number below 0 are replaced:
+    errors, interrupts and similar ones.
     """
     _begin_thread(tables, session, key.thread_id)
     model = tables.Write
@@ -169,8 +169,8 @@ def put_writes(
 
 
 def delete_thread(tables: CheckpointTables, session: Session, thread_id: str) -> None:
-    """Delete a thread with all that belongs to it; an expired one is left to sweeps."""
-    # Others who write to this thread wait, and then begin it anew.
+    """Delete a thread with its checkpoints and writes; an expired one is left to sweeps."""
+    # Other transactions that write to this thread wait, and then create it again.
     if session.get(tables.Thread, thread_id, with_for_update=True) is None:
         return
     for model in (tables.Write, tables.Checkpoint, tables.Thread):
@@ -181,7 +181,7 @@ def delete_thread(tables: CheckpointTables, session: Session, thread_id: str) ->
 
 
 def _begin_thread(tables: CheckpointTables, session: Session, thread_id: str) -> None:
-    """Have a live thread; the key of an expired one is free."""
+    """Create the thread unless it is live; the key of an expired one is free."""
     if session.get(tables.Thread, thread_id) is None:
         session.add(tables.Thread(thread_id=thread_id))
         session.flush()
