@@ -211,7 +211,7 @@ def due_rows(count: SweepReport, most: int | None) -> Mapping[str, int]:
 
 
 def question(due: Iterable[Mapping[str, int]], counts: Iterable[SweepReport]) -> str | None:
-    """Return what to ask before deleting the due rows of databases; None if there are none.
+    """Return the question before the due rows of databases are deleted; None without due rows.
 
     Args:
         due: The result of `due_rows` for each database.
@@ -230,16 +230,16 @@ _PORT: Final = r"\d{1,5}(?:,[^\s:/@,]+(?::\d{1,5})?)*(?:[^\w@:-]|$)"
 _WITHOUT_HOST: Final = re.compile(
     rf"(?P<head>\w[\w+.-]*://[^\s:/@\[]*):(?!\*\*\*|{_PORT})(?:[^\n'\"]*(?=@)|[^\s/?'\"]+)"
 )
-"""A user and a password in the place of a host and a port, which is a number, or of several.
+"""A user and a password where a host and a port belong, or several; but a port is a number.
 
-Where an @ follows all the same, the password has a space in it.
+If an @ follows, the password contains a space.
 """
 _NAMED: Final = re.compile(
     r"(?i)(?P<head>(?:(?:password|passwd|pwd)\s*=\s*"
     r"|(?:password|passwd|pwd|secret|token|api_?key|mechanismproperties)(?:=|%3d)))"
     r"(?:'[^']*'|\"[^\"]*\"|[^&\s'\"]+)"
 )
-"""In a URL's query, in a connection string, by whatever name that ends so."""
+"""A password in a URL's query or a connection string, by the end of its name."""
 
 
 def without_passwords(text: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.store import Server
 
 MAX_AGE: Final = 86_400.0
-"""The default for the most seconds that an expired row may wait, or since the last sweep."""
+"""The default of the most seconds that an expired row may wait, and since the last sweep."""
 
 AHEAD: Final = 3_600
 """Seconds that a last modification may lie in the future without a finding."""

@@ -65,7 +65,7 @@ class LeaseState:
 
 @runtime_checkable
 class Leases(Protocol):
-    """Where leases are kept. Each method commits by itself, and is safe to call from any thread.
+    """A keeper of leases. Each method commits by itself, and is safe to call from any thread.
 
     Each method may raise a `TransientStoreError` if a retry may help.
     """

@@ -62,7 +62,7 @@ LEASE_DURATION: Final = 60.0
 
 WAIT: Final = "wait"
 EXIT: Final = "exit"
-"""What `SweepOptions.standby` may be."""
+"""The values of `SweepOptions.standby`."""
 
 LONGEST: Final = 2_147_483
 """The most seconds for a database: PostgreSQL's longest timeout, over three weeks."""

@@ -183,7 +183,7 @@ def targets_after(last: str | None, targets: Sequence[str]) -> list[str]:
 
 
 def _one_by_one(sweeps: Sequence[TargetSweep]) -> Plan[Halt | None]:
-    """Sweep each target to its end; return what has ended the sweep early.
+    """Sweep each target to its end; return why the sweep ended early, None if it didn't.
 
     After a limit, which a dry run may reach, the other targets still report what is due.
     """
@@ -202,11 +202,11 @@ def _one_by_one(sweeps: Sequence[TargetSweep]) -> Plan[Halt | None]:
 
 
 def _take_turns(sweeps: Sequence[TargetSweep], gate: BatchGate) -> Plan[Halt | None]:
-    """Let the targets share what the limits allow; return what has ended the sweep early.
+    """Let the targets share what the limits allow; return why the sweep ended early, or None.
 
     One by one, the first target would have all of `max_rows` or `max_seconds` as long as it has
     enough expired rows. So all are looked at first, and get shares by how long their oldest rows
-    have been expired. What a target leaves is shared among the others, until nothing is left.
+    have been expired. The rest of a target's share goes to the others, until nothing is left.
     """
     halt = None
     begun: list[TargetSweep] = []

@@ -204,7 +204,7 @@ class TargetReport(TargetFacts):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What the table doesn't show, one line each."""
+        """Lines about what the table doesn't show."""
         table = text.visible(self.table)
         if self.missing:
             yield f"{table} is MISSING: the database has no such table."
@@ -378,7 +378,7 @@ _SKIPS: Final = {
 
 
 def _oldest(seconds: float | None) -> str:
-    """How long the oldest expired row had been expired; 0 where there was none."""
+    """Return a cell: how long the oldest expired row had been expired; 0 means there was none."""
     return "-" if seconds == 0 else text.age(seconds)
 
 

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 NAMED: Final = 10
-"""The most rows that a report names of those that had to stay."""
+"""The most rows that a report names among the rows that had to stay."""
 
 SINGLED_OUT: Final = 5
-"""How many rows in succession are found one by one before failing batches are left whole."""
+"""The most failing rows in succession that are found one by one; then whole batches are left."""
 
 _LONGEST_PATIENCE: Final = 64
 """The most batches between two attempts to divide a range."""
@@ -377,7 +377,7 @@ class TargetSweep:
                 raise failure  # whatever rows there are
 
     def end(self, halt: Halt | None) -> Plan[None]:
-        """Make the report; `halt` is what has ended the whole sweep early, None if nothing did."""
+        """Make the report; `halt` is why the whole sweep ended early, None if it didn't."""
         if self._is_off:
             return
         if not self.is_over:
