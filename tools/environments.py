@@ -120,10 +120,11 @@ class Environment:
             program, *options = self.uv
             install = (program, "pip", "install", "--quiet", "--upgrade", *options)
             return Command([*install, "--python", self.program("python"), *self.requirements])
+        # Compiling all packages takes as long as the rest, and a run keeps its own bytecode.
         return Command(
             [
                 *(self.program("python"), "-m", "pip", "install", "--quiet", "--quiet"),
-                *("--disable-pip-version-check", "--no-warn-script-location"),
+                *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
                 *("--upgrade", "--upgrade-strategy", "eager", *self.requirements),
             ]
         )
