@@ -209,7 +209,11 @@ class _Target:
             binding.default.owner.__ttl__ = policy
 
     def completed(self, policy: Declaration) -> Declaration:
-        """Return a policy; for a number, the policy whose default it changes, if that needs it."""
+        """Return a policy in full.
+
+        For a number, this is the policy whose default it changes, unless that one has the
+        contract's columns.
+        """
         binding = binding_of(self.table)
         if (
             binding is None
@@ -285,7 +289,7 @@ class _Target:
         recompile(names)
 
     def _bind_again(self) -> set[str]:
-        """Do it, and return the names of the tables whose statements are outdated."""
+        """Bind again, and return the names of the tables whose statements are outdated."""
         tables = {self.table, *(mapper.local_table for mapper in self.mappers())}
         names: set[str] = set()
         for table in tables:

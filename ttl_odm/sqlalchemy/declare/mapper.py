@@ -65,7 +65,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
     ):
         return
     enclose_handlers()
-    if _has_rule(mapper, cls):
+    if _bind_rule(mapper, cls):
         return
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
@@ -80,14 +80,14 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
                     mapper.local_table.append_column(column)
                     mapper.add_property(key, column)
         bind_table(mapper.local_table, cls, mapper, is_ours=is_ours)
-    elif mapper.single or mapper.local_table is above.local_table:  # so it is with a __table__
+    elif mapper.single or mapper.local_table is above.local_table:  # the latter with __table__
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, above, cls)
 
 
-def _has_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
-    """Return whether the rows of a class expire by a `Rule`, which is put on its table."""
+def _bind_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
+    """Put a class's `Rule` on its table, and return whether it has one."""
     above, table = mapper.inherits, mapper.local_table
     if above is None or mapper.concrete:
         if not isinstance(cls.__ttl__, Extension):
@@ -175,7 +175,7 @@ def binding_for(table: FromClause, owner: Any, mapper: Mapper[Any] | None = None
 
 
 def without_own(policy: TTL) -> str:
-    """Return the declaration for a table without a column for rows' own ttl, as no row has one."""
+    """Return what to write instead for a table that lacks the column of rows' own ttl."""
     return f"If no row has a ttl of its own, write {repr(policy)[:-1]}, override=None)"
 
 
@@ -223,12 +223,12 @@ class _PolicyColumns:
                 "whole number of seconds, so the column must be an integer."
             )
         # The column of the mixin has a CHECK; an application decides on its own columns.
-        ours = isinstance(column.type, Seconds)
-        if policy.values not in (None, "strict" if ours else "lenient"):
+        is_ours = isinstance(column.type, Seconds)
+        if policy.values not in (None, "strict" if is_ours else "lenient"):
             fix = (
                 "that column has a CHECK. To ignore invalid values instead of rejecting them, "
                 "name an integer column of your own: override='...'"
-                if ours
+                if is_ours
                 else "only TTLMixin's own column rejects invalid ttls; in other columns they "
                 "have no effect. Leave values out"
             )

@@ -13,7 +13,6 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.functions import FunctionElement
 
-from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import leaves, mapper_of, table_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -21,6 +20,7 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import (
     binding_of_source,
     statement_rule_of,
     target_name,
+    without_ttl,
 )
 from ttl_odm.sqlalchemy.time.clock import LastModified, UnwrappedConfigurationError, clock_of
 
@@ -143,7 +143,4 @@ def _expression(target: Any, make: type[Live | ExpiresAt], name: Asked) -> Colum
         rule = statement_rule_of(table_of(candidate))
         if rule is not None:
             return rule.expression(name, candidate)
-    raise TTLConfigurationError(
-        f"{target_name(target)} has no TTL; declare __ttl__ on the model, as in "
-        "class Model(TTLMixin, Base): __ttl__ = 3600, or enable() it."
-    )
+    raise without_ttl(target_name(target))

@@ -96,7 +96,7 @@ changes as soon as the object, or an attribute of it, is loaded.
 """
 
 
-def stored_values(state: State) -> Mapping[str, Any]:
+def _stored_values(state: State) -> Mapping[str, Any]:
     """Return the attributes in memory as they are stored, without changes that await a flush."""
     stored: dict[str, Any] = state.dict
     return {**stored, **state.committed_state} if state.committed_state else stored
@@ -109,7 +109,7 @@ def held_by(state: State) -> set[str]:
 
 def seen_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | None:
     """Return what memory has of an object's end; None if that isn't enough to determine it."""
-    stored = stored_values(state)
+    stored = _stored_values(state)
     for key in lifetime.attributes:
         if stored.get(key, NO_VALUE) is NO_VALUE:
             return None
@@ -144,7 +144,7 @@ def known_of(state: State, dialect: Dialect) -> Seen | None:
     return seen_of(state, lifetime, dialect) or written_of(state, lifetime, dialect)
 
 
-def to_check(state: State, dialect: Dialect) -> Seen | None:
+def _seen_before_write(state: State, dialect: Dialect) -> Seen | None:
     """Return what is known of an object's end, to compare its row with before a write.
 
     If Python doesn't know the default, and the transaction is too old to tell its current value,
@@ -153,7 +153,7 @@ def to_check(state: State, dialect: Dialect) -> Seen | None:
     seen, lifetime = known_of(state, dialect), lifetime_of(state.mapper)
     if seen is not None or lifetime is None or lifetime.binding.source.is_known:
         return seen
-    stamp = stored_values(state).get(lifetime.stamp, NO_VALUE)
+    stamp = _stored_values(state).get(lifetime.stamp, NO_VALUE)
     if stamp is not NO_VALUE:
         return Seen(EARLIEST, stamp)
     noted, sample = _noted(state), sample_of(dialect)
@@ -173,7 +173,7 @@ def written_of(state: State, lifetime: Lifetime, dialect: Dialect) -> Seen | Non
     if sample is None:
         return None
     latest = sample.at(known)
-    values = {**stored_values(state), lifetime.stamp: latest - timedelta(seconds=MARGIN)}
+    values = {**_stored_values(state), lifetime.stamp: latest - timedelta(seconds=MARGIN)}
     rest = [values.get(key, NO_VALUE) for key in lifetime.attributes]
     # A ttl may be SQL, or may not be in memory.
     if any(value is NO_VALUE or isinstance(value, ColumnElement) for value in rest):
@@ -215,7 +215,7 @@ def expired_error(
     )
 
 
-def look_at(
+def _check_rows(
     connection: Connection,
     states: Mapping[Key, tuple[State, Seen]],
     binding: Binding,
@@ -233,7 +233,8 @@ def look_at(
         lifetime = lifetime_of(state.mapper)
         if lifetime is None or seen.is_of(stamp, lifetime):
             continue
-        # By the time now: a row that is alive after the query was alive then, and is the same.
+        # The clock is read after the query: an object that isn't over now wasn't over then, so
+        # its row is the same.
         if seen.may_be_over(connection.dialect):
             raise expired_error(state, verb)
 
@@ -268,10 +269,10 @@ def checked(
     """
     near = _near(map(written, records))
     # Nearly always none is, and a generator would take longer than this answer.
-    return _looked_at(binding, mapper, records, verb, near) if near else (records,)
+    return _checked_runs(binding, mapper, records, verb, near) if near else (records,)
 
 
-def _looked_at(
+def _checked_runs(
     binding: Binding,
     mapper: Mapper[Any],
     records: list[R],
@@ -284,7 +285,7 @@ def _looked_at(
         run = list(group)
         if connection is not None:
             states = {row.key: (row.state, row.seen) for _, row in run if row is not None}
-            look_at(connection, states, binding, mapper, verb)
+            _check_rows(connection, states, binding, mapper, verb)
         yield [record for record, _ in run]
 
 
@@ -325,7 +326,7 @@ def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
                 is_far = stamp.__class__ is datetime and stamp > far.stamped
             if is_far and stored.get(far.own, values.get(far.own)) is None:
                 continue
-        seen = to_check(state, where.dialect)
+        seen = _seen_before_write(state, where.dialect)
         if seen is not None and seen.may_be_over(where.dialect, MARGIN):
             near[index] = _Near(where, tuple(state.key[1]), state, seen)
     return near

@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy.gate.functions import ExpiresAt
 from ttl_odm.sqlalchemy.objects import lifetime
 from ttl_odm.sqlalchemy.policy.bindings import root_binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
+from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name, without_ttl
 from ttl_odm.sqlalchemy.rewrite.writes import Ago, Granted, IfGranted, Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -186,10 +186,7 @@ def _rows_of(target: Any, name: str) -> _Rows:
         raise rule.rejected("lifetime", name)
     sub = sub_binding_of(table)
     if sub is None:
-        raise TTLConfigurationError(
-            f"{name} has no TTL; declare __ttl__ on the model, as in class Model(TTLMixin, Base): "
-            "__ttl__ = 3600, or enable() it."
-        )
+        raise without_ttl(name)
     root = sub.base.table
     if mapper is None:
         return _Rows(root, root, sub.base, tuple(own == key for own, key in sub.keys_of(source)))

@@ -44,6 +44,7 @@ from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnC
 from sqlalchemy.sql.selectable import FromGrouping
 
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.compat import (
     copied,
     inner_joined,
@@ -393,3 +394,11 @@ def target_name(target: object) -> str:
     if isinstance(target, (Mapper, AliasedClass)):
         target = inspect(target).mapper.class_
     return getattr(target, "__name__", None) or repr(target)
+
+
+def without_ttl(name: str) -> TTLConfigurationError:
+    """Return the error for a class or Table, by its `target_name`, that has no TTL."""
+    return TTLConfigurationError(
+        f"{name} has no TTL; declare __ttl__ on the model, as in class Model(TTLMixin, Base): "
+        "__ttl__ = 3600, or enable() it."
+    )
