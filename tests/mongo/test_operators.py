@@ -19,7 +19,7 @@ from tests.mongo.scratch import scratch
 from ttl_odm.beanie import keep_last_modified
 from ttl_odm.beanie.indexes.validator import too_early
 from ttl_odm.beanie.policy.ttl_indexes import own_expiry
-from ttl_odm.beanie.rewrite.operators import as_stages, refused
+from ttl_odm.beanie.rewrite.operators import as_stages, operator_error
 from ttl_odm.beanie.rewrite.stamps import stamping_of
 from ttl_odm.core.policy import TTL
 
@@ -99,7 +99,9 @@ def _outcomes(raw: Collection[dict[str, Any]], update: Any, *, inserts: bool) ->
     try:
         raw.bulk_write(requests, ordered=False)
     except BulkWriteError as error:
-        errors = {each["index"]: refused(each)["code"] for each in error.details["writeErrors"]}
+        errors = {
+            each["index"]: operator_error(each)["code"] for each in error.details["writeErrors"]
+        }
     stored = {document["_id"]: document for document in raw.find()}
     return [f"{errors.get(key)} {stored.get(key)!r}" for key in range(len(VALUES))]
 

@@ -20,7 +20,7 @@ from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import takes_keep
 from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.rewrite import filters
-from ttl_odm.beanie.rewrite.operators import refused
+from ttl_odm.beanie.rewrite.operators import operator_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -108,16 +108,16 @@ class Sending:
 
     async def __call__(self, run: Run) -> Document:
         """Return the result, with errors by their place in the run."""
-        prepared = [await _prepared(self._handle, made, keep=self._keep) for _, made in run]
-        inserts = all(isinstance(made.request, InsertOne) for made in prepared)
-        known = [made.known for made in prepared]
+        prepared = [await _prepared(self._handle, request, keep=self._keep) for _, request in run]
+        inserts = all(isinstance(entry.request, InsertOne) for entry in prepared)
+        known = [entry.known for entry in prepared]
         session = self._options.get("session")
         keys = KeyHolders(self._plain, self._entry, session, known, complete=inserts)
         await keys.make_way_beforehand()
         total = nothing_done()
         pending = dict(enumerate(prepared))
         while pending:
-            requests, places = [made.request for made in pending.values()], list(pending)
+            requests, places = [entry.request for entry in pending.values()], list(pending)
             try:
                 result = await self._plain.bulk_write(
                     requests, ordered=self._ordered, **self._options
@@ -125,14 +125,14 @@ class Sending:
                 part = dict(result.bulk_api_result)
             except BulkWriteError as error:
                 part = dict(error.details)
-            part["writeErrors"] = [refused(error) for error in part["writeErrors"]]
+            part["writeErrors"] = [operator_error(error) for error in part["writeErrors"]]
             again = await self._again(part["writeErrors"], pending, keys)
             part["writeErrors"] = [
                 error for error in part["writeErrors"] if places[error["index"]] not in again
             ]
             add_up(total, part, places)
             if self._ordered and again:  # the requests after the failed one were not tried
-                pending = {place: made for place, made in pending.items() if place >= min(again)}
+                pending = {place: entry for place, entry in pending.items() if place >= min(again)}
             else:
                 pending = {place: pending[place] for place in again}
         return total
@@ -150,7 +150,9 @@ class Sending:
                 continue
             pattern = repr(error.get("keyPattern"))
             if pattern not in freed:
-                known = [made.known for at, made in pending.items() if at >= place and made.known]
+                known = [
+                    entry.known for at, entry in pending.items() if at >= place and entry.known
+                ]
                 freed[pattern] = await keys.make_way(error, known)
             self._failures[place] = 0 if freed[pattern] else self._failures.get(place, 0) + 1
             if freed[pattern] is not None and self._failures[place] <= 1:
@@ -159,21 +161,21 @@ class Sending:
 
 
 async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepared:
-    made = copy(request)
+    sent = copy(request)
     if isinstance(request, InsertOne):
-        made._doc = await writes.stamped(handle, request._doc, keep=keep)
-        return _Prepared(made, made._doc, is_repeatable=True)
-    made._filter = handle.filter_to_write(request._filter, collated=request._collation is not None)
+        sent._doc = await writes.stamped(handle, request._doc, keep=keep)
+        return _Prepared(sent, sent._doc, is_repeatable=True)
+    sent._filter = handle.filter_to_write(request._filter, collated=request._collation is not None)
     if isinstance(request, (DeleteOne, DeleteMany)):
-        return _Prepared(made, {}, is_repeatable=True)
+        return _Prepared(sent, {}, is_repeatable=True)
     change = await writes.change_of(handle, method_of(request), request._doc, keep=keep)
     if isinstance(request, ReplaceOne) and change.method == "update_one":
-        made = UpdateOne(made._filter, change.live)
-        made._collation, made._hint = request._collation, request._hint
+        sent = UpdateOne(sent._filter, change.live)
+        sent._collation, sent._hint = request._collation, request._hint
         if hasattr(request, "_sort"):  # since PyMongo 4.11; Motor 3.6 asks for one before 4.10
-            made._sort = request._sort
-    made._doc = change.live
-    return _Prepared(made, change.known, change.is_repeatable)
+            sent._sort = request._sort
+    sent._doc = change.live
+    return _Prepared(sent, change.known, change.is_repeatable)
 
 
 async def _upsert(handle: Handle, request: Request, options: Document, *, keep: bool) -> Document:
@@ -203,11 +205,11 @@ def guarded(operation: Any, key: object, unless_expired: UnlessExpired) -> Any:
     is_save = isinstance(operation, UpdateOne) and _is_upsert(operation)
     if not is_save or filters.equalities(operation._filter).get("_id") != key:
         return operation
-    made = SaveOne(operation._filter, operation._doc)
+    save = SaveOne(operation._filter, operation._doc)
     for name in (name for base in UpdateOne.__mro__ for name in getattr(base, "__slots__", ())):
-        setattr(made, name, getattr(operation, name))
-    made.unless_expired = unless_expired
-    return made
+        setattr(save, name, getattr(operation, name))
+    save.unless_expired = unless_expired
+    return save
 
 
 class _ExpiredError(Exception):

@@ -281,9 +281,9 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
         lifetime = self._lifetime
         living: list[Document] = []
         while True:
-            left = None if length is None else length - len(living)
+            rest = None if length is None else length - len(living)
             batches = self._batches
-            documents: list[Document] = await self._read(super().to_list, left)
+            documents: list[Document] = await self._read(super().to_list, rest)
             if lifetime is None:
                 return documents
             is_judged = batches == 0 and self._batches == 1 and not self._is_coarse
@@ -327,13 +327,13 @@ def _inheriting_first(documents: Sequence[Row], policy: Policy, now: datetime) -
         return
     last_modified, override, by = policy.last_modified, policy.override, policy.by or ""
     # A document whose date is not after the oldest has expired.
-    others = _oldest(policy.default, now)
-    own = {kind: _oldest(default, now) for kind, default in policy.defaults.items()}
+    oldest_of_others = _oldest(policy.default, now)
+    oldest_by_kind = {kind: _oldest(default, now) for kind, default in policy.defaults.items()}
     for document in documents:
-        born, kind = document.get(last_modified), document.get(by) if own else None
+        born, kind = document.get(last_modified), document.get(by) if oldest_by_kind else None
         inherits = override is None or document.get(override) is None
         if type(born) is datetime and inherits and type(kind) in filters.PLAIN_OR_NONE:
-            oldest = own.get(kind, others)
+            oldest = oldest_by_kind.get(kind, oldest_of_others)
             if oldest is None or born > oldest[born.tzinfo is None]:
                 yield document
             continue

@@ -140,6 +140,15 @@ class Gate(Handle):
             options.pop("skip", None)
         return lifetime.strip(await self.plain.find_one(live, projection, *args, **options))
 
+    def filter_for_raw_batches(self, filter: object, options: Document) -> Filter:
+        """Return the filter for a find whose documents are not judged again when they are read."""
+        expired = takes_expired(options)
+        if not expired:
+            self.check_complete("find_raw_batches()")
+            if (rule := rule_of(self)) is not None:
+                raise rule.rejected("raw", self.plain.full_name)
+        return self.filter_for(filter, expired=expired)
+
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
         expired = takes_expired(options)
@@ -189,9 +198,9 @@ class Gate(Handle):
         return await self.plain.create_indexes(indexes, **options)
 
     def _check_index(self, index: IndexModel) -> None:
-        made = index.document
-        if "expireAfterSeconds" in made:
-            check_ttl_index(made, self.plain.name, self.entry)
+        definition = index.document
+        if "expireAfterSeconds" in definition:
+            check_ttl_index(definition, self.plain.name, self.entry)
 
     # Writing
 

@@ -224,7 +224,7 @@ class Handle:
             and not binding.source.is_known
         ]
 
-    def unread_view_defaults(self, command: Any) -> list[tuple[DefaultSource, Collection]]:
+    def unread_view_defaults(self, command: object) -> list[tuple[DefaultSource, Collection]]:
         """Return these defaults for the view that a database command creates, if it creates one."""
         pipeline = views.read_by(command) if self.registry.has_unknown else []
         return self.unread_defaults(pipeline) if pipeline else []
@@ -234,7 +234,7 @@ class Handle:
         for source, collection in self.unread_defaults(pipeline):
             await source.see(collection)
 
-    async def read_view_defaults(self, command: Any) -> None:
+    async def read_view_defaults(self, command: object) -> None:
         """Read the defaults that a database command needs."""
         for source, collection in self.unread_view_defaults(command):
             await source.see(collection)

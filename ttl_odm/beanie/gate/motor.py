@@ -166,12 +166,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
     def find_raw_batches(self, filter: object = None, *args: Any, **kwargs: Any) -> Any:
         """Find live documents; they are not judged again when they are read."""
-        expired = takes_expired(kwargs)
-        if not expired:
-            self._gate.check_complete("find_raw_batches()")
-            if (rule := rule_of(self._gate)) is not None:
-                raise rule.rejected("raw", self._gate.plain.full_name)
-        live = self._gate.filter_for(filter, expired=expired)
+        live = self._gate.filter_for_raw_batches(filter, kwargs)
         return super().find_raw_batches(live, *args, **kwargs)
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:

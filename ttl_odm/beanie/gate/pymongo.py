@@ -142,12 +142,7 @@ class TTLCollection(AsyncCollection[Any]):
         self, filter: object = None, *args: Any, **kwargs: Any
     ) -> AsyncRawBatchCursor[Document]:
         """Find live documents; they are not judged again when they are read."""
-        expired = takes_expired(kwargs)
-        if not expired:
-            self._gate.check_complete("find_raw_batches()")
-            if (rule := rule_of(self._gate)) is not None:
-                raise rule.rejected("raw", self._gate.plain.full_name)
-        live = self._gate.filter_for(filter, expired=expired)
+        live = self._gate.filter_for_raw_batches(filter, kwargs)
         return super().find_raw_batches(live, *args, **kwargs)
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:

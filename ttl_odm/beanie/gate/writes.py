@@ -83,14 +83,14 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Insert
     binding = handle.binding
     if binding is None or not isinstance(document, Mapping):
         return await handle.plain.insert_one(document, **options)
-    made = await stamped(handle, document, keep=keep)
+    new = await stamped(handle, document, keep=keep)
     plain = handle.acknowledged
-    holders = KeyHolders(plain, binding, options.get("session"), [made], complete=True)
+    holders = KeyHolders(plain, binding, options.get("session"), [new], complete=True)
     await holders.make_way_beforehand()
-    result = await until_free(lambda: plain.insert_one(made, **options), holders.make_way)
-    watch, keys = _watch.get(), (None, made.get("_id"))
+    result = await until_free(lambda: plain.insert_one(new, **options), holders.make_way)
+    watch, keys = _watch.get(), (None, new.get("_id"))
     if watch is not None and watch.collection == plain.full_name and watch.key in keys:
-        watch.inserted = made
+        watch.inserted = new
     return result
 
 
@@ -137,7 +137,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
                 keys.are_worth_another_try = untouched
             raise
         if upsert and not _matched(result):
-            await refuse_expired(unless_expired)
+            await reject_expired(unless_expired)
             keys.are_worth_another_try = True
             only = filters.matching_nothing(filter)
             return await sent(method(only, change.new, upsert=True, **options))
@@ -152,7 +152,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     return result
 
 
-async def refuse_expired(unless_expired: UnlessExpired | None) -> None:
+async def reject_expired(unless_expired: UnlessExpired | None) -> None:
     """Raise an `ExpiredError` if the document that would be inserted again has expired."""
     error = None if unless_expired is None else await unless_expired()
     if error is not None:
@@ -165,7 +165,7 @@ async def make_way_beforehand(keys: KeyHolders, unless_expired: UnlessExpired | 
     Outside of one, that is checked when nothing matches.
     """
     if keys.in_transaction:
-        await refuse_expired(unless_expired)
+        await reject_expired(unless_expired)
     await keys.make_way_beforehand()
 
 
@@ -173,7 +173,7 @@ async def make_way_for(
     keys: KeyHolders, unless_expired: UnlessExpired | None, conflict: Filter
 ) -> int | None:
     """Delete the expired holders of a key, unless the document itself is one."""
-    await refuse_expired(unless_expired)
+    await reject_expired(unless_expired)
     return await keys.make_way(conflict)
 
 

@@ -153,7 +153,7 @@ async def ensure_indexes(
         rebuild: Whether an index that needs another field or filter may be dropped and rebuilt,
             which reads the whole collection. So may one that doesn't begin with the field of
             ``Stored(..., by=...)``, with which sweeps read more than they need.
-        guard: True to have the server refuse writes of other programs that would make MongoDB
+        guard: True to make the server reject writes of other programs that would make MongoDB
             delete a document too early; False to end that; None to leave it as it is.
         view: The name of a view of the live documents, for readers that bypass the gate; True for
             the collection's name with the suffix ``_live``. Each call updates it to the policy. It
@@ -349,10 +349,10 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
     )
     done += [(outcome, GUARD)] if outcome else []
     done += viewed or []
-    left: tuple[str, ...] = ()
+    left_to_sweeper: tuple[str, ...] = ()
     if policy and purge == "native" and not expires_itself(backend):
-        left = ttl_indexes.left_to_sweeper(policy, is_simple=backend == "documentdb")
-    return _report(collection, indexes, relied_on, done, left)
+        left_to_sweeper = ttl_indexes.left_to_sweeper(policy, is_simple=backend == "documentdb")
+    return _report(collection, indexes, relied_on, done, left_to_sweeper)
 
 
 async def _reach(
@@ -467,7 +467,7 @@ def _report(
     indexes: tuple[Index, ...],
     relied_on: dict[str, str],
     done: list[Done],
-    left: tuple[str, ...],
+    left_to_sweeper: tuple[str, ...],
 ) -> IndexReport:
     def names(outcome: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for what, name in done if what == outcome))
@@ -483,5 +483,5 @@ def _report(
             *names("unchanged"),
         ),
         relied_on=tuple(relied_on.values()),
-        left_to_sweeper=left,
+        left_to_sweeper=left_to_sweeper,
     )

@@ -123,7 +123,7 @@ async def repair_strays(model: type) -> int:
 
     Raises:
         TTLConfigurationError: It has no policy.
-        WriteError: A validator of the collection refused a document.
+        WriteError: A validator of the collection rejected a document.
     """
     binding = _enforced(model)
     return await repair_in(collection_of(model), binding.outline)

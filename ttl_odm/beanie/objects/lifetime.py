@@ -206,7 +206,7 @@ def own_life(policy: TTL, field: str, seconds: int) -> tuple[dict[str, Any], Ins
     return {field: 1, policy.last_modified: just_passed(policy)}, now
 
 
-def just_passed(policy: Policy) -> Any:
+def just_passed(policy: Policy) -> Instant:
     """Return an instant, as a field stores it, since which a ttl of one second is over.
 
     It is two seconds ago, because a field that stores whole seconds rounds it up.

@@ -120,14 +120,14 @@ class Index:
 
     def document(self) -> Document:
         """Return the index as createIndexes accepts it, and as listIndexes returns it."""
-        made: Document = {"name": self.name, "key": self.key}
+        index: Document = {"name": self.name, "key": self.key}
         if self.filter is not None:
-            made["partialFilterExpression"] = self.filter
+            index["partialFilterExpression"] = self.filter
         if self.seconds is not None:
-            made["expireAfterSeconds"] = self.seconds
+            index["expireAfterSeconds"] = self.seconds
         if self.sparse:
-            made["sparse"] = True
-        return made
+            index["sparse"] = True
+        return index
 
 
 def is_ours(name: str) -> bool:
@@ -159,12 +159,12 @@ def mongodb_indexes(policy: Policy, purge: Purge, scope: str | None = None) -> t
             matches = {policy.last_modified: {"$gte": _OLDEST}, **matches}
         seconds = MAX_TTL if default == NEVER else default
         first = _index("default", policy.last_modified, matches, seconds, purge)
-        made = [replace(first, scope=scope)]
+        indexes = [replace(first, scope=scope)]
         if policy.override is not None:
-            made.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
+            indexes.append(_index("own", EXPIRY, _any_of(own_branches(policy)), 0, purge))
         if policy.limit is not None:
-            made.append(_index_of_dates("created", policy.limit, purge))
-        return tuple(made)
+            indexes.append(_index_of_dates("created", policy.limit, purge))
+        return tuple(indexes)
     return (_index_of_dates("date", policy, purge),)
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bson import DatetimeMS
     from bson.raw_bson import RawBSONDocument
 
-    from ttl_odm.beanie.drivers import Collection, Document
+    from ttl_odm.beanie.drivers import Collection, Database, Document
     from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.sources import OwnScopes
     from ttl_odm.core.policy import Policy
@@ -96,7 +96,7 @@ def mode_of(binding: Binding, name: str) -> Mode:
     return Mode(archive=archive, hooks=hooks)
 
 
-def archive_in(database: Any, archive: Archive) -> Collection:
+def archive_in(database: Database, archive: Archive) -> Collection:
     """Return the collection of an archive, in the database of the documents."""
     into = archive.into
     collection: Collection = database[into] if isinstance(into, str) else collection_of(into)

@@ -82,19 +82,19 @@ def guarded(filter: Filter, predicate: Document) -> Document:
     An expression may fail on an expired document, and the server evaluates conditions in any order.
     The order is certain only within one expression.
     """
-    made: Document = {}
+    guarded_filter: Document = {}
     for field, value in filter.items():
         name = str(field)
         if name == "$expr":
-            made[name] = {"$and": [predicate, value]}
+            guarded_filter[name] = {"$and": [predicate, value]}
         elif name in _BRANCHES and isinstance(value, list):
-            made[name] = [
+            guarded_filter[name] = [
                 guarded(branch, predicate) if isinstance(branch, Mapping) else branch
                 for branch in value
             ]
         else:
-            made[name] = value
-    return made
+            guarded_filter[name] = value
+    return guarded_filter
 
 
 def has_expr(filter: Filter) -> bool:
@@ -196,7 +196,7 @@ def _required(value: Any) -> tuple[Any, ...] | None:
     values = [value["$eq"]] if "$eq" in value else value.get("$in")
     if not isinstance(values, (list, tuple)) or len(values) > FEW_VALUES:
         return None
-    return tuple(values) if all(type(one) in PLAIN_VALUES for one in values) else None
+    return tuple(values) if all(type(element) in PLAIN_VALUES for element in values) else None
 
 
 def is_inclusive(projection: Filter) -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Document, Pipeline
     from ttl_odm.beanie.policy.rules import Rule
+    from ttl_odm.beanie.policy.ttl_indexes import Expression
 
 LINKED: Final = "__ttl_linked"
 """The field of a parent that temporarily holds the documents that expire with it."""
@@ -21,7 +22,7 @@ LINKED: Final = "__ttl_linked"
 def descend(rule: Rule) -> Pipeline:
     """Return the stages that go from parents to the documents with the rule."""
     (own, theirs), *others = rule.links.pairs
-    let, inner = _equal(others)
+    let, inner = _comparison(others)
     lookup: Document = {
         "from": rule.collection,
         "localField": theirs,
@@ -30,14 +31,14 @@ def descend(rule: Rule) -> Pipeline:
         "as": LINKED,
     }
     return [
-        {"$match": {its: {"$ne": None} for _, its in rule.links.pairs}},
+        {"$match": {path: {"$ne": None} for path in rule.links.theirs}},
         {"$lookup": lookup},
         {"$unwind": f"${LINKED}"},
         {"$replaceWith": f"${LINKED}"},
     ]
 
 
-def counted(rules: Sequence[Rule], count: str, *, when: Any = None) -> Pipeline:
+def counted(rules: Sequence[Rule], count: str, *, when: Expression | None = None) -> Pipeline:
     """Return the stages that give each document the number of documents that expire with it.
 
     Args:
@@ -51,19 +52,21 @@ def counted(rules: Sequence[Rule], count: str, *, when: Any = None) -> Pipeline:
     return _counted(rules[0].links.collection, below, count, when)
 
 
-def _counted(parent: str, below: dict[str, list[Rule]], count: str, when: Any) -> Pipeline:
+def _counted(
+    parent: str, below: dict[str, list[Rule]], count: str, when: Expression | None
+) -> Pipeline:
     stages: Pipeline = []
     fields = []
     for place, rule in enumerate(below[parent]):
         name, key = f"{LINKED}_{place}", f"{LINKED}_key"
         (own, theirs), *others = rule.links.pairs
-        let, inner = _equal(others)
+        let, inner = _comparison(others)
         has_more = rule.collection in below
         inner += _counted(rule.collection, below, count, None) if has_more else []
-        one: Any = {"$add": [1, f"${count}"]} if has_more else 1
+        one: Document | int = {"$add": [1, f"${count}"]} if has_more else 1
         inner.append({"$group": {"_id": None, count: {"$sum": one}}})
         # A value that no document has, for documents that don't meet `when` or have no key.
-        has_key: Any = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
+        has_key: Document = {"$ne": [{"$ifNull": [expression(theirs), None]}, None]}
         counts = has_key if when is None else {"$and": [when, has_key]}
         nothing = {"$literal": {LINKED: "nothing"}}
         stages += [
@@ -83,18 +86,18 @@ def _counted(parent: str, below: dict[str, list[Rule]], count: str, when: Any) -
     return [*stages, {"$set": {count: {"$add": [0, *fields]}}}]
 
 
-def _equal(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
+def _comparison(pairs: Sequence[tuple[str, str]]) -> tuple[Document, Pipeline]:
     """Return variables for a parent's fields, and the stages that compare them with documents."""
-    let = {f"key{number}": expression(its) for number, (_, its) in enumerate(pairs)}
+    let = {f"key{number}": expression(theirs) for number, (_, theirs) in enumerate(pairs)}
     inner = [
-        {"$match": {"$expr": {"$eq": [expression(mine), f"$$key{number}"]}}}
-        for number, (mine, _) in enumerate(pairs)
+        {"$match": {"$expr": {"$eq": [expression(own), f"$$key{number}"]}}}
+        for number, (own, _) in enumerate(pairs)
     ]
     return let, inner
 
 
 @lru_cache(maxsize=256)
-def expression(path: str) -> Any:
+def expression(path: str) -> Expression:
     """Return the expression for a path, which may be the key of a DBRef."""
     field, ref, _ = path.partition(".$id")
     if not ref:

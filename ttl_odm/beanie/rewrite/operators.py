@@ -6,8 +6,8 @@ fields, setting nested fields, and the usual forms of ``$inc``, ``$max``, ``$min
 ``$addToSet`` and ``$pull``.
 
 An operator fails on a document with the wrong types (``$inc`` on a string), where stages would
-succeed. So stages come with a guard that fails there too, and `refused` turns its error into the
-operator's.
+succeed. So stages come with a guard that fails there too, and `operator_error` turns its error into
+the operator's.
 
 The functions are pure, except `sent`. This module must not know what a ttl is.
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bson import Int64, ObjectId
 from pymongo.errors import OperationFailure
@@ -37,18 +37,18 @@ _INTEGERS: Final = ["int", "long"]
 _NUMBERS: Final = [*_INTEGERS, "double", "decimal"]
 _TYPE_MISMATCH, _BAD_VALUE, _PATH_NOT_VIABLE = 14, 2, 28
 _CONVERSION_FAILURE: Final = 241
-_REFUSED: Final = re.compile(r"<ttl_odm (\d+): (.*?)>")
+_REJECTED: Final = re.compile(r"<ttl_odm (\d+): (.*?)>")
 
 
 @dataclass(slots=True)
-class _Stages:
+class _Parts:
     """The parts of the stages for an update: values by path, and cases in which it must fail."""
 
     sets: Document = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     failures: list[Document] = field(default_factory=list)
 
-    def refuse(self, case: Document, code: int, why: str, path: str) -> None:
+    def reject(self, case: Document, code: int, why: str, path: str) -> None:
         """Make the update fail on documents for which an expression is true."""
         # No operator raises a given error, but $toInt fails with its argument in the message. A
         # constant argument would fail for all documents.
@@ -69,20 +69,20 @@ def as_stages(update: Filter, *, guard: str, inserts: bool) -> Pipeline | None:
         return None
     if any(_is_special(name, alone=operator in _SETS) for operator, name in named):
         return None
-    made = _Stages()
+    parts = _Parts()
     for operator, fields in update.items():
         if operator == "$setOnInsert" and not inserts:
             continue
         for name, value in fields.items():
-            if not _add(made, operator, str(name), value):
+            if not _add(parts, operator, str(name), value):
                 return None
     stages: Pipeline = []
-    if made.failures:  # before expressions that might fail in their own way
-        stages.append({"$set": {guard: {"$switch": {"branches": made.failures, "default": None}}}})
-    if made.sets:
-        stages.append({"$set": made.sets})
-    if made.unset:
-        stages.append({"$unset": made.unset})
+    if parts.failures:  # before expressions that might fail in their own way
+        stages.append({"$set": {guard: {"$switch": {"branches": parts.failures, "default": None}}}})
+    if parts.sets:
+        stages.append({"$set": parts.sets})
+    if parts.unset:
+        stages.append({"$unset": parts.unset})
     return stages
 
 
@@ -91,15 +91,15 @@ async def sent(writing: Awaitable[Result]) -> Result:
     try:
         return await writing
     except OperationFailure as error:
-        details = refused(error.details or {})
+        details = operator_error(error.details or {})
         if details.get("code") == error.code:
             raise
         raise type(error)(details["errmsg"], details["code"], details) from error
 
 
-def refused(details: Filter) -> Document:
+def operator_error(details: Filter) -> Document:
     """Return error details with an operator's error in place of a guard's."""
-    match = _REFUSED.search(str(details.get("errmsg")))
+    match = _REJECTED.search(str(details.get("errmsg")))
     if match is None or details.get("code") != _CONVERSION_FAILURE:
         return dict(details)
     kept = {name: value for name, value in details.items() if name != "codeName"}
@@ -124,41 +124,41 @@ def _is_special(path: str, *, alone: bool) -> bool:
     return is_position or not has_name or (first == "_id" and (bool(inner) or not alone))
 
 
-def _add(made: _Stages, operator: str, path: str, value: object) -> bool:
+def _add(parts: _Parts, operator: str, path: str, value: object) -> bool:
     """Add what an operator does to a path; return whether stages can do that."""
     if operator == "$unset":
-        made.unset.append(path)
+        parts.unset.append(path)
         return "." not in path  # stages would unset it in every element of an array on the path
-    _check_parents(made, path)
+    _check_parents(parts, path)
     if operator in _SETS:
-        made.sets[path] = {"$literal": value}
+        parts.sets[path] = {"$literal": value}
         return True
     if operator == "$inc":
-        return _increment(made, path, value)
+        return _increment(parts, path, value)
     if operator in ("$max", "$min"):
-        return _compare(made, operator, path, value)
+        return _compare(parts, operator, path, value)
     if operator == "$pull":
-        return _pull(made, path, value)
-    return _append(made, operator, path, value)
+        return _pull(parts, path, value)
+    return _append(parts, operator, path, value)
 
 
-def _check_parents(made: _Stages, path: str) -> None:
+def _check_parents(parts: _Parts, path: str) -> None:
     """Make the update fail on documents in which a parent of the path is not a document."""
-    parts = path.split(".")
-    for length in range(1, len(parts)):
-        parent = ".".join(parts[:length])
+    fields = path.split(".")
+    for length in range(1, len(fields)):
+        parent = ".".join(fields[:length])
         no_document = {"$not": [{"$in": [{"$type": f"${parent}"}, ["object", "missing"]]}]}
-        why = f"Cannot create field {parts[length]!r} in {parent!r}, which is of type"
-        made.refuse(no_document, _PATH_NOT_VIABLE, why, parent)
+        why = f"Cannot create field {fields[length]!r} in {parent!r}, which is of type"
+        parts.reject(no_document, _PATH_NOT_VIABLE, why, parent)
 
 
-def _increment(made: _Stages, path: str, by: object) -> bool:
+def _increment(parts: _Parts, path: str, by: object) -> bool:
     if type(by) not in (int, Int64, float):
         return False
     old, kind = f"${path}", {"$type": f"${path}"}
     no_number = {"$not": [{"$in": [kind, [*_NUMBERS, "missing"]]}]}
     why = f"Cannot apply $inc to a value of non-numeric type: {path!r} is of type"
-    made.refuse(no_number, _TYPE_MISMATCH, why, path)
+    parts.reject(no_number, _TYPE_MISMATCH, why, path)
     total: Document = {"$add": [old, {"$literal": by}]}
     if isinstance(by, float):  # $add is more exact than $inc
         rounded = {"$cond": [{"$eq": [kind, "long"]}, {"$toDouble": old}, old]}
@@ -167,31 +167,31 @@ def _increment(made: _Stages, path: str, by: object) -> bool:
     else:  # $add continues with a double where $inc fails
         overflows = {"$and": [{"$in": [kind, _INTEGERS]}, {"$eq": [{"$type": total}, "double"]}]}
         why = f"Failed to apply $inc: the sum would be too large for {path!r}, which is of type"
-        made.refuse(overflows, _BAD_VALUE, why, path)
-    made.sets[path] = {"$cond": [{"$eq": [kind, "missing"]}, {"$literal": by}, total]}
+        parts.reject(overflows, _BAD_VALUE, why, path)
+    parts.sets[path] = {"$cond": [{"$eq": [kind, "missing"]}, {"$literal": by}, total]}
     return True
 
 
-def _compare(made: _Stages, operator: str, path: str, value: object) -> bool:
+def _compare(parts: _Parts, operator: str, path: str, value: object) -> bool:
     old, new = f"${path}", {"$literal": value}
     is_missing = {"$eq": [{"$type": old}, "missing"]}
     wins = {"$gt" if operator == "$max" else "$lt": [new, old]}
-    made.sets[path] = {"$cond": [{"$or": [is_missing, wins]}, new, old]}
+    parts.sets[path] = {"$cond": [{"$or": [is_missing, wins]}, new, old]}
     return True
 
 
-def _pull(made: _Stages, path: str, value: object) -> bool:
+def _pull(parts: _Parts, path: str, value: object) -> bool:
     if "." in path or not isinstance(value, (str, int, float, datetime, ObjectId)):
         return False  # a missing parent is not an error; a value may be a condition
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
-    made.refuse(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
+    parts.reject(no_array, _BAD_VALUE, f"Cannot apply $pull: {path!r} is of type", path)
     others = {"$filter": {"input": old, "cond": {"$ne": ["$$this", {"$literal": value}]}}}
-    made.sets[path] = {"$cond": [{"$isArray": [old]}, others, "$$REMOVE"]}
+    parts.sets[path] = {"$cond": [{"$isArray": [old]}, others, "$$REMOVE"]}
     return True
 
 
-def _append(made: _Stages, operator: str, path: str, value: object) -> bool:
+def _append(parts: _Parts, operator: str, path: str, value: object) -> bool:
     """Add what ``$push`` and ``$addToSet`` do."""
     values = [value]
     if isinstance(value, Mapping) and any(str(name).startswith("$") for name in value):
@@ -203,10 +203,10 @@ def _append(made: _Stages, operator: str, path: str, value: object) -> bool:
     old = f"${path}"
     no_array = {"$not": [{"$in": [{"$type": old}, ["array", "missing"]]}]}
     why = f"The field {path!r} must be an array but is of type"
-    made.refuse(no_array, _BAD_VALUE, why, path)
-    array: Any = {"$cond": [{"$isArray": [old]}, old, []]}
-    longer: Any = {"$concatArrays": [array, {"$literal": values}]}
+    parts.reject(no_array, _BAD_VALUE, why, path)
+    array: Document = {"$cond": [{"$isArray": [old]}, old, []]}
+    longer: Document = {"$concatArrays": [array, {"$literal": values}]}
     if operator == "$addToSet":
         longer = {"$cond": [{"$in": [{"$literal": values[0]}, array]}, array, longer]}
-    made.sets[path] = longer
+    parts.sets[path] = longer
     return True

@@ -78,18 +78,18 @@ class Stamping:
         keep = keep or self.keeps
         self._check_keep(keep=keep)
         self._check(document)
-        made = {key: value for key, value in document.items() if key != EXPIRY}
+        stamped = {key: value for key, value in document.items() if key != EXPIRY}
         field = self.policy.last_modified
         if now is None:
-            made.pop(field, None)
-        elif not (keep and instant_of(self.policy, made.get(field)) is not None):
-            made[field] = stored(self.policy, now)
+            stamped.pop(field, None)
+        elif not (keep and instant_of(self.policy, stamped.get(field)) is not None):
+            stamped[field] = stored(self.policy, now)
         if self.keeps_expiry:
-            seconds = own_ttl(self.policy, made.get(self.policy.override or ""))
+            seconds = own_ttl(self.policy, stamped.get(self.policy.override or ""))
             if seconds not in (None, NEVER):
                 with suppress(OverflowError):  # after the year 9999, which is never
-                    made[EXPIRY] = made[field] + timedelta(seconds=seconds)
-        return made
+                    stamped[EXPIRY] = stamped[field] + timedelta(seconds=seconds)
+        return stamped
 
     def update(
         self, update: Update, *, keep: bool, inserts: bool = False, now: datetime | None = None
@@ -126,14 +126,14 @@ class Stamping:
             stages = as_stages(cleaned, guard=EXPIRY, inserts=inserts)
         if stages is not None:
             return [*stages, *self.stages(keep=keep)]
-        field, made = self.policy.last_modified, dict(cleaned)
+        field, operators = self.policy.last_modified, dict(cleaned)
         if not keep and self.stamps and now is not None:
-            made["$set"] = {**made.get("$set", {}), field: stored(self.policy, now)}
+            operators["$set"] = {**operators.get("$set", {}), field: stored(self.policy, now)}
         elif not keep and self.stamps:
-            made["$currentDate"] = {**made.get("$currentDate", {}), field: True}
+            operators["$currentDate"] = {**operators.get("$currentDate", {}), field: True}
         if has_stale_expiry:
-            made["$unset"] = {**made.get("$unset", {}), EXPIRY: ""}
-        return made or {"$set": {}}
+            operators["$unset"] = {**operators.get("$unset", {}), EXPIRY: ""}
+        return operators or {"$set": {}}
 
     def replacement(
         self, document: Filter, *, keep: bool, inserts: bool = False, now: datetime | None = None
@@ -146,16 +146,16 @@ class Stamping:
         self._check(document)
         field = self.policy.last_modified
         ours = (field, EXPIRY)
-        made = {key: value for key, value in document.items() if str(key) not in ours}
+        fields = {key: value for key, value in document.items() if str(key) not in ours}
         if now is not None:
             filled = Timestamp(int(now.timestamp()), 1)
-            made |= dict.fromkeys(empty_timestamps(made), filled)
+            fields |= dict.fromkeys(empty_timestamps(fields), filled)
         keep = (keep or self.keeps) and not inserts
         kept = {field: f"${field}" if keep else self._now}
         own = self.policy.override
-        if self.keeps and own is not None and own not in made:
+        if self.keeps and own is not None and own not in fields:
             kept[own] = f"${own}"
-        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": made}, kept]}}]
+        stages: Pipeline = [{"$replaceWith": {"$mergeObjects": [{"$literal": fields}, kept]}}]
         return stages + self._expiry_stages()
 
     def stages(self, *, keep: bool) -> Pipeline:

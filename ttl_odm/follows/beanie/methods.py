@@ -237,7 +237,7 @@ class FollowersMethods:
             result = await operation.update()
             if result is not None or not upsert:
                 return result
-            await writes.refuse_expired(unless_expired)
+            await writes.reject_expired(unless_expired)
             keys.are_worth_another_try = True
             return await operation.insert()
 
