@@ -15,7 +15,7 @@ from tests.mongo.following import Cart, Item, Note, Visit, expire, families, ref
 from tests.mongo.models import collection_of
 from ttl_odm.beanie.purge.removal import Remover
 from ttl_odm.beanie.sweep.store import open_store
-from ttl_odm.follows.beanie import orphans
+from ttl_odm.follows.beanie import removal
 from ttl_odm.follows.beanie.methods import FollowersMethods
 from ttl_odm.follows.beanie.parents import Parents
 from ttl_odm.follows.beanie.removal import FollowersRemoval
@@ -132,7 +132,7 @@ async def test_a_parent_that_lives_again_keeps_its_followers(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(orphans, "_remove"), (FollowersRemoval, "of_matching")]
+    ("owner", "name"), [(removal, "_remove_orphans"), (FollowersRemoval, "of_matching")]
 )
 async def test_orphans_that_get_a_parent_take_nothing_of_it_along(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str

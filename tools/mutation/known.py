@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _DISPLACE: Final = "ttl_odm/sqlalchemy/keys/displace.py"
-_REMOVAL: Final = "ttl_odm/follows/sqlalchemy/displacement.py"
+_REMOVAL: Final = "ttl_odm/follows/sqlalchemy/removal.py"
 _PARENTS: Final = "ttl_odm/follows/sqlalchemy/parents.py"
 _LEASES: Final = "ttl_odm/{}/sweep/leases.py"
 _WALK: Final = "ttl_odm/sqlalchemy/sweep/table_walk.py"

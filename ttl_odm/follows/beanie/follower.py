@@ -1,4 +1,4 @@
-"""Collections whose documents follow others: the rule, the way to the parent, and what can't be.
+"""Collections whose documents follow others: the rule, the way to the parent, what can't be.
 
 A `Following` takes the place of a `Binding` in the `Registry` of a client: the documents have no
 stamp, no default and no sweep of their own. The parent's class may be declared later, so the links
@@ -26,16 +26,22 @@ from ttl_odm.beanie.policy.bindings import (
     subclasses_of,
 )
 from ttl_odm.beanie.policy.rules import Links, all_rules_below, rules_below
+from ttl_odm.beanie.policy.ttl_indexes import Index, is_ours
 from ttl_odm.combinations import combination
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ttl_odm.beanie import drivers
     from ttl_odm.beanie.drivers import Backend, Collection
     from ttl_odm.beanie.policy.bindings import Registry
     from ttl_odm.follows import Follows
 
 _MANY: Final = (list, set, tuple, frozenset)
+
+_INDEX: Final = "__ttl_follows"
 
 _NOTHING: Final = object()
 
@@ -272,6 +278,38 @@ def check_options(model: type[Document]) -> None:
             raise TTLConfigurationError(
                 f"{model.__name__}.{name} = {value!r}: {line.reason}; {fix}."
             )
+
+
+class LinkIndex(Index):
+    """An index on the paths that lead to a parent."""
+
+    __slots__ = ()
+
+    def is_served_by(self, existing: drivers.Document) -> bool:
+        """Say whether an index of the application finds documents as well."""
+        return leads_to(existing, (self.field, *self.more))
+
+
+def link_index(paths: Sequence[str]) -> LinkIndex:
+    """Return the index by which documents are found that follow another one.
+
+    It is sparse, since no lookup is for null, and because MongoDB then allows an index of the
+    application on the same fields, which Beanie may create later.
+    """
+    field, *more = paths
+    return LinkIndex(_INDEX, field, None, None, more=tuple(more), sparse=True)
+
+
+def leads_to(existing: drivers.Document, paths: Sequence[str]) -> bool:
+    """Say whether an index that listIndexes returned finds documents by the values of fields."""
+    first = dict([*existing["key"].items()][: len(paths)])
+    is_usable = all(
+        direction == "hashed" or isinstance(direction, (int, float)) for direction in first.values()
+    )
+    is_partial = not existing.keys().isdisjoint(("partialFilterExpression", "hidden"))
+    # An index of the application may have another collation than the collection.
+    has_collation = "collation" in existing and not is_ours(existing["name"])
+    return first.keys() == {*paths} and is_usable and not is_partial and not has_collation
 
 
 # Classes that share a collection

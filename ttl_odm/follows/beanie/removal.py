@@ -4,6 +4,10 @@ This happens in the transaction that removes the parents, or in earlier ones, so
 followers of expired documents. The parents stay expired: see `FollowersRemoval.of_expired`. If the
 server has no transactions, only the order helps: an interrupted removal leaves expired parents with
 fewer followers, and never a follower without its parent.
+
+Orphans are documents whose parent is missing, as it was deleted before them or never existed. They
+are expired, unless ``orphan="live"``, but no sweep of their parents finds them. MongoDB has no
+foreign keys that would prevent them, so each sweep looks up the parents of all keys.
 """
 
 # ruff: noqa: A002 - `filter` is MongoDB's name for it
@@ -11,25 +15,32 @@ fewer followers, and never a follower without its parent.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.beanie.indexes.changes import Aim
 from ttl_odm.beanie.keys import patiently
-from ttl_odm.beanie.policy.commands import BY_KEY, RawCollection
+from ttl_odm.beanie.policy.commands import BY_KEY, RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_expiry
+from ttl_odm.beanie.purge.removal import transaction
 from ttl_odm.core.policy import TTL
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows import sealing_ttl
-from ttl_odm.follows.beanie.follower import check_options, followers_of
-from ttl_odm.follows.beanie.stages import having, judged, keys_in
+from ttl_odm.follows.beanie.follower import all_followers, check_options, followers_of, leads_to
+from ttl_odm.follows.beanie.stages import having, judged, keys_in, keys_with_nulls, orphans_of
 from ttl_odm.follows.sweep import Removal
+from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
+    from ttl_odm.beanie.drivers import Collection, Document, Filter, Pipeline, Session
+    from ttl_odm.beanie.policy.rules import Checked
     from ttl_odm.core.policy import Policy
     from ttl_odm.follows.beanie.follower import Following
+    from ttl_odm.sweeper import BatchRequest
+    from ttl_odm.sweeper.findings import Finding
 
 _CHUNK: Final = 1_000
 """Keys in one command."""
@@ -129,3 +140,102 @@ async def remove_displaced(
     if not (await outside.server()).has_transactions:
         return await remove(outside)
     return await patiently(outside, remove)
+
+
+# Orphans
+
+
+async def has_orphans(place: RawCollection) -> bool:
+    """Say whether the collections that follow a collection have orphans."""
+    for following in all_followers(place.collection):
+        if await _orphaned_keys(place, following, 1):
+            return True
+    return False
+
+
+async def purge_orphans(place: RawCollection, request: BatchRequest) -> BatchResult:
+    """Delete a batch of orphans and their followers."""
+    removal, has_more = FollowersRemoval(place, request.size), False
+    has_transactions = (await place.server()).has_transactions
+    for following in all_followers(place.collection):
+        keys = await _orphaned_keys(place, following, request.size)
+        has_more = has_more or len(keys) == request.size
+        if not keys:
+            continue
+        if has_transactions:
+            # If a parent was inserted meanwhile, no reader sees it with only some of them.
+            async with transaction(place) as inside:
+                within = replace(removal, place=inside)
+                await _remove_orphans(within, following, keys)
+        else:
+            await _remove_orphans(removal, following, keys)
+        if not removal.is_done:
+            break
+    resume = removal.resume(request, has_more=has_more)
+    return BatchResult(0, resume, referring=dict(removal.removed))
+
+
+async def _remove_orphans(
+    removal: FollowersRemoval, following: Following, keys: list[tuple[Any, ...]]
+) -> None:
+    """Remove the documents with these parent keys, if the parents are still missing."""
+    own, theirs = following.links.own, following.links.theirs
+    complete = [key for key in keys if None not in key]
+    existing: list[tuple[Any, ...]] = []
+    if complete:
+        parents = removal.place.beside(following.links.collection)
+        fields = {"_id": 1, **{path.partition(".")[0]: 1 for path in theirs}}
+        rows = await parents.find(having(theirs, complete), projection=fields)
+        existing = [keys_with_nulls(row, theirs) for row in rows]
+    missing = [key for key in keys if key not in existing]
+    if missing:
+        await removal.of_matching(following, having(own, missing))
+
+
+async def _orphaned_keys(
+    place: RawCollection, following: Following, limit: int
+) -> list[tuple[Any, ...]]:
+    """Return parent keys of documents that no parent has."""
+    if following.declared.orphan == "live":
+        return []
+    own = following.links.own
+    fields = list(dict.fromkeys(path.partition(".")[0] for path in own))
+    if len(fields) == 1:
+        distinct: Pipeline = [
+            {"$group": {"_id": f"${fields[0]}"}},
+            {"$replaceWith": {fields[0]: "$_id"}},
+        ]
+    else:
+        distinct = [
+            {"$group": {"_id": {field: f"${field}" for field in fields}}},
+            {"$replaceWith": "$_id"},
+        ]
+    # Each key once: if an index begins with it, the server reads only that index.
+    pipeline = [*distinct, *orphans_of(following), {"$limit": limit}]
+    rows = await place.beside(following.collection).aggregate(pipeline, allowDiskUse=True)
+    return [keys_with_nulls(row, own) for row in rows]
+
+
+# What ttl-odm check reports
+
+
+async def check_followers(checked: Checked) -> list[Finding]:
+    """Check that sweeps find the followers of a collection by an index."""
+    findings = []
+    for following in all_followers(checked.collection):
+        own, model = following.links.own, following.model.__name__
+        place = checked.collection.database.client[following.database][following.collection]
+        existing = await indexes_of(place)
+        aim = Aim(following.collection, (), following.declared, rebuild=False, can_change=True)
+        try:
+            aim.relied_on(existing)
+        except TTLConfigurationError as error:
+            findings.append(checked.wrong_index(error, model))
+        if not any(leads_to(index, own) for index in existing):
+            message = (
+                f"{following.collection}({', '.join(own)}) follows it and has no index, so a sweep "
+                "reads all of that collection for each batch of expired documents"
+            )
+            fix = f"await ensure_indexes({model})"
+            findings.append(checked.warning("missing-follows-index", message, fix))
+    return findings

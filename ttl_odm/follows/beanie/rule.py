@@ -14,11 +14,16 @@ from ttl_odm.follows.beanie.follower import (
     check_orphans,
     check_orphans_of,
     check_same_kind,
+    link_index,
 )
-from ttl_odm.follows.beanie.index import check_followers, link_index
 from ttl_odm.follows.beanie.methods import FollowersMethods
-from ttl_odm.follows.beanie.orphans import has_orphans, purge_orphans
-from ttl_odm.follows.beanie.removal import FollowersRemoval, remove_displaced
+from ttl_odm.follows.beanie.removal import (
+    FollowersRemoval,
+    check_followers,
+    has_orphans,
+    purge_orphans,
+    remove_displaced,
+)
 from ttl_odm.follows.beanie.stages import judged
 from ttl_odm.follows.sweep import ORPHANS, due_followers
 

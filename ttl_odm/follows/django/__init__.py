@@ -9,7 +9,7 @@
 - `parent_locks`: locks on parents, and writes by key, which leave them unlocked on InnoDB.
 - `renewals`: writes that restart the lifetime of parents.
 - `index`: `FollowsIndex`, by which followers are found, and what checks report of followers.
-- `removal`, `orphans`: followers are removed before their parents, and rows without a parent.
+- `removal`: followers are removed before their parents, and as orphans.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 This happens in the transaction that removes the parents, or in earlier ones, so no reader sees
 followers of expired rows. The transaction has locked the parents, and they stay expired: see
 `seal`.
+
+Orphans are rows whose parent is missing, as it was deleted past the gate or never existed. They are
+expired, unless ``orphan="live"``, but no sweep of their parents finds them. If the database
+enforces a foreign key for the link, the only orphans are rows with a NULL in it.
 """
 
 from __future__ import annotations
@@ -12,22 +16,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
 from ttl_odm.django.purge import removal
 from ttl_odm.django.purge.errors import UndeletedError
 from ttl_odm.django.purge.references import referring
+from ttl_odm.django.sweep.transactions import under_origin
 from ttl_odm.follows import check_options, sealing_ttl
-from ttl_odm.follows.django.follower import Following, followers_of, is_one_of
+from ttl_odm.follows.django.follower import Following, all_followers, followers_of, is_one_of
 from ttl_odm.follows.sweep import Removal
-from ttl_odm.sweeper import Hooks
+from ttl_odm.sweeper import BatchResult, Hooks, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ttl_odm.django.policy.bindings import Binding, Model
-    from ttl_odm.sweeper import Purged
+    from ttl_odm.sweeper import BatchRequest, Purged
     from ttl_odm.sweeper.hooks import Reason
 
 _CHUNK: Final = 500
@@ -226,3 +232,55 @@ def _bound_references(model: Model) -> list[Any]:
         if own.is_relation and own.related_model is model and getattr(own, "db_constraint", True)
         if not own.null
     ]
+
+
+# Orphans
+
+
+def has_orphans(binding: Binding, using: str) -> bool:
+    """Whether the models that follow a model have orphans."""
+    return any(
+        removal.expired_rows(following.model, using).filter(orphaned).exists()
+        for following, orphaned in _orphans(binding, using)
+    )
+
+
+def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
+    """Delete a batch of orphans and their followers."""
+    undeleted: dict[Model, set[Any]] = {}
+    followers = FollowersRemoval(using, request.size, request.hooks, undeleted=undeleted)
+    with transaction.atomic(using=using, durable=True):
+        removal.take_file(binding.model, using)
+        with under_origin(using, replicate=request.replicate):
+            for following, orphaned in _orphans(binding, using):
+                followers.of_rows(following.model, orphaned)
+            if connections[using].vendor == "postgresql":
+                connections[using].check_constraints()
+    # Every batch finds rows that survive; the last one finds all of them.
+    survivors = sum(map(len, undeleted.values())) if followers.is_done else 0
+    return BatchResult(
+        0,
+        followers.resume(request),
+        skipped={Skip.REFUSED: survivors} if survivors else {},
+        notes=[str(UndeletedError(model)) for model in undeleted],
+        referring=followers.removed,
+        purged=followers.purged,
+    )
+
+
+def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
+    """The models that follow a model, each with the condition for its orphans."""
+    for following in all_followers(binding.model):
+        if following.declared.orphan == "live":
+            continue
+        orphaned: Any = Q(pk__in=[])
+        links = following.links
+        for own in links.own:
+            if own.null:
+                orphaned |= Q((f"{own.attname}__isnull", True))
+        if not following.is_enforced(using):
+            parents: Any = include_expired(QuerySet(model=links.parent, using=using))
+            same_key = {theirs.attname: OuterRef(own.attname) for own, theirs in links.pairs}
+            orphaned |= ~Exists(parents.filter(**same_key))
+        if orphaned != Q(pk__in=[]):
+            yield following, orphaned

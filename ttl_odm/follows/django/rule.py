@@ -14,9 +14,14 @@ from ttl_odm.follows.django import conditions, parents
 from ttl_odm.follows.django.conditions import FollowerPredicate, KnownEnd
 from ttl_odm.follows.django.follower import Following
 from ttl_odm.follows.django.index import check_indexes, check_model
-from ttl_odm.follows.django.orphans import has_orphans, purge_orphans
 from ttl_odm.follows.django.parent_locks import before_delete, known_parents
-from ttl_odm.follows.django.removal import FollowersRemoval, seal, seal_above
+from ttl_odm.follows.django.removal import (
+    FollowersRemoval,
+    has_orphans,
+    purge_orphans,
+    seal,
+    seal_above,
+)
 from ttl_odm.follows.sweep import ORPHANS, due_followers
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@
 - `parents`, `parent_keys`: no row gets an expired parent.
 - `parent_locks`: writes by key, which leave parents unlocked on InnoDB.
 - `renewals`: writes that restart the lifetime of parents.
-- `removal`: followers are removed before their parents; what `ttl-odm check` reports of them.
-- `displacement`, `orphans`: expired rows that are in the way of a write, or have no parent.
+- `removal`: followers are removed before their parents, in the way of a write, and as orphans; what
+  `ttl-odm check` reports of them.
 """
 
 from __future__ import annotations

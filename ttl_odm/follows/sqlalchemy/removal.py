@@ -9,24 +9,36 @@ replies to another, a thread links to its last message. Such rows may form trees
 no row can go first. All of them have expired, so the columns of a tie become NULL before the row
 that they refer to is deleted. If they can't be NULL, one DELETE has to take all rows of a ring,
 which SQLite and PostgreSQL allow as long as they are in one chunk; ``ttl-odm check`` reports it.
+
+Expired followers in the way of a write are removed by their keys. Their parents then lack some of
+their followers, so the row at the root is locked first, as in a sweep, and sealed.
+
+Orphans are rows whose parent is missing, as it was deleted past the gate or never existed. They are
+expired, unless ``orphan="live"``, but no sweep of their parents finds them. If the database
+enforces a foreign key for the link, the only orphans are rows with a NULL in it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sqlalchemy import ColumnElement, and_, exists, false, inspect, not_, or_, select
 from sqlalchemy import column as bare_column
-from sqlalchemy import inspect, select
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows import check_options, sealing_ttl
-from ttl_odm.follows.sqlalchemy.follower import all_followers, following_of
+from ttl_odm.follows.sqlalchemy.follower import all_followers, ancestry, following_of
 from ttl_odm.follows.sweep import Removal
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, key_columns
-from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, Predicate
+from ttl_odm.sqlalchemy.policy.predicate import (
+    INCLUDE_EXPIRED,
+    Predicate,
+    expired_in,
+    include_expired,
+)
 from ttl_odm.sqlalchemy.policy.references import root_of, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.policy.sources import SourceColumns
@@ -38,17 +50,28 @@ from ttl_odm.sqlalchemy.purge.statements import (
     is_one_of,
 )
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
+from ttl_odm.sqlalchemy.sweep.transactions import (
+    prepared,
+    reading,
+    unlogged,
+    writing,
+    zone_settings,
+)
 from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sweeper import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Connection, ForeignKeyConstraint, Table
+    from sqlalchemy import Column, Connection, ForeignKeyConstraint, Table
+    from sqlalchemy.engine import Dialect
 
+    from ttl_odm.follows.sqlalchemy.follower import Following
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.policy.rules import Checked, Keys
+    from ttl_odm.sqlalchemy.policy.rules import Checked, Execute, Kept, Keys
     from ttl_odm.sqlalchemy.sweep.foreign_keys import Name
+    from ttl_odm.sweeper import BatchRequest
     from ttl_odm.sweeper.findings import Finding
 
 _CHUNK: Final = 500
@@ -56,6 +79,10 @@ _CHUNK: Final = 500
 
 _READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
+
+_BATCH: Final = 200
+"""Rows in the way of a write whose keys one statement names: SQLite nests conditions at most 1,000
+deep."""
 
 _MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
 
@@ -244,6 +271,129 @@ def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
         some = expired[start : start + _CHUNK]
         theirs = is_one_of([bare.c[str(column.name)] for column in columns], some)
         connection.execute(SweepUpdate(bare).where(theirs).values(nulls))
+
+
+# Expired followers in the way of a write
+
+
+def remove_displaced(
+    connection: Connection, execute: Execute, following: Following, keys: Keys
+) -> int:
+    """Delete expired rows after all their followers; return how many of all these rows.
+
+    Rows that are live again by then stay.
+
+    Args:
+        connection: Where they are.
+        execute: Executes a statement there, with the options of the write.
+        following: The rule of their table.
+        keys: Their primary keys.
+    """
+    columns, removal = key_columns(following.table), FollowersRemoval(connection)
+    for start in range(0, len(keys), _BATCH):
+        some = keys[start : start + _BATCH]
+        doomed = _doomed(connection, execute, following, is_one_of(columns, some))
+        if doomed:
+            removal.of_table(following.table, is_one_of(columns, doomed))
+    return removal.removed.total()
+
+
+def _doomed(
+    connection: Connection,
+    execute: Execute,
+    following: Following,
+    condition: ColumnElement[bool],
+) -> list[tuple[Any, ...]]:
+    """The keys of expired rows, including orphans; their roots are locked and sealed."""
+    own, above = key_columns(following.table), ancestry(following.table, keeps_orphans=True)
+    parents = [parent.c[level.links().theirs[0].key] for level, parent in above.levels]
+    binding = root_of(following.table)
+    assert binding is not None  # noqa: S101 (that is where a chain ends)
+    root = [above.root.c[column.key] for column in key_columns(binding.table)]
+    rows: Any = select(*own, *parents, *root).select_from(above.joined).where(condition)
+    doomed: list[tuple[Any, ...]] = []
+    under: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    width, end = len(own), len(own) + len(parents)
+    for row in execute(rows.options(include_expired())):
+        key, chain = tuple(row[:width]), list(row[width:end])
+        if None not in chain:
+            under[tuple(row[end:])].append(key)
+        elif above.levels[chain.index(None)][0].declared.orphan == "expired":
+            doomed.append(key)
+    if under:
+        columns = key_columns(binding.table)
+        roots: Any = SweepSelect(*columns).where(is_one_of(columns, under))
+        roots = roots.where(expired_in(connection, binding, locking=True))
+        if clock_of(connection.dialect).locks_rows:
+            roots = roots.with_for_update()
+        expired = [tuple(row) for row in execute(roots)]
+        seal(connection, binding, expired)
+        doomed += [key for row in expired for key in under[row]]
+    return doomed
+
+
+# Orphans
+
+
+def has_orphans(connection: Connection, binding: Binding) -> bool:
+    """Whether the tables that follow a table have orphans, by a connection fresh from the pool."""
+    queries: list[Any] = [
+        SweepSelect(*table.primary_key.columns).where(orphaned).limit(1)
+        for table, orphaned in _orphans(connection.dialect, binding)
+    ]
+    if not queries:
+        return False
+    with prepared(connection), reading(connection):
+        return any(connection.execute(rows).first() is not None for rows in queries)
+
+
+def purge_orphans(
+    connection: Connection, binding: Binding, request: BatchRequest, kept: Kept
+) -> BatchResult:
+    """Delete a batch of orphans and their followers, by a connection fresh from the pool.
+
+    Rows that `kept` selects stay: deleting them would cascade to rows whose deletion is recorded.
+    """
+    with (
+        prepared(connection, request.timeout, settings=zone_settings(connection, binding)),
+        unlogged(connection, replicate=request.replicate),
+        writing(connection, binding.table, request.timeout, replicate=request.replicate),
+    ):
+        removal = FollowersRemoval(connection, request.size)
+        for table, orphaned in _orphans(connection.dialect, binding):
+            stays = kept(table)
+            removal.of_table(table, orphaned if stays is None else and_(orphaned, not_(stays)))
+    return BatchResult(0, removal.resume(request), referring=removal.removed)
+
+
+def _orphans(dialect: Dialect, binding: Binding) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """The tables that follow a table, each with the condition for its orphans."""
+    for following in all_followers(binding.table):
+        if following.declared.orphan == "live":
+            continue
+        links = following.links()
+        orphaned: list[ColumnElement[bool]] = [own.is_(None) for own in links.own if own.nullable]
+        if not _is_enforced(dialect, following):
+            parent = links.parent.alias()
+            same_row = (own == parent.c[theirs.key] for own, theirs in links.pairs)
+            parents = select().add_columns(*parent.primary_key).where(*same_row)
+            orphaned.append(
+                not_(exists(parents.correlate(following.table).options(include_expired())))
+            )
+        if orphaned:
+            yield following.table, or_(false(), *orphaned)
+
+
+def _is_enforced(dialect: Dialect, following: Following) -> bool:
+    """Whether the database enforces that each link leads to a parent."""
+    pairs = set(following.links().pairs)
+    return dialect.name != "sqlite" and any(
+        {(element.parent, element.column) for element in key.elements} == pairs
+        for key in following.table.foreign_key_constraints
+    )
+
+
+# What ttl-odm check reports
 
 
 def check_followers(checked: Checked) -> Iterator[Finding]:

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.follows.sqlalchemy.conditions import BY_PARENT, live_parent
-from ttl_odm.follows.sqlalchemy.displacement import remove_followers
 from ttl_odm.follows.sqlalchemy.follower import Following, all_followers, index_link
 from ttl_odm.follows.sqlalchemy.links import moved_update, selected_insert
-from ttl_odm.follows.sqlalchemy.orphans import has_orphans, purge_orphans
 from ttl_odm.follows.sqlalchemy.parent_locks import KnownParents
 from ttl_odm.follows.sqlalchemy.parents import LiveParents
-from ttl_odm.follows.sqlalchemy.removal import FollowersRemoval, check_followers, seal
+from ttl_odm.follows.sqlalchemy.removal import (
+    FollowersRemoval,
+    check_followers,
+    has_orphans,
+    purge_orphans,
+    remove_displaced,
+    seal,
+)
 from ttl_odm.follows.sqlalchemy.renewals import RenewedParents
 from ttl_odm.follows.sweep import ORPHANS, due_followers
 from ttl_odm.sqlalchemy.gate.preparations import Several
@@ -86,7 +91,7 @@ class FollowsRule(Following):
 
     def remove(self, connection: Connection, execute: Execute, keys: Keys) -> int:
         """Delete expired rows after their followers, with the root locked."""
-        return remove_followers(connection, execute, self, keys)
+        return remove_displaced(connection, execute, self, keys)
 
     def live(
         self, rows: Rows, source: FromClause, joins: Joins | None
