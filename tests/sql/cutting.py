@@ -121,7 +121,7 @@ def create(engine: Engine, model: Any, *past: int) -> None:
             if model.__ttl_partition__.made_by == "sweeper":
                 ends.insert(0, (f"{table}_past", ago(connection, max(past))))
                 wanted = model.__ttl_partition__.wanted(ago(connection, 0))
-                ends += [(f"{table}_{stretch.suffix}", stretch.end) for stretch in wanted]
+                ends += [(f"{table}_{time_range.suffix}", time_range.end) for time_range in wanted]
             parts = [
                 f"PARTITION {name} VALUES LESS THAN ({instant(connection, end)})"
                 for name, end in ends

@@ -115,7 +115,7 @@ def test_columns_of_dates_are_cut(engine: Engine, kind: Any, zone: str) -> None:
     assert leaves.past is not None
     assert leaves.edges(leaves.past) == (None, today)
     assert [leaves.edges(leaf)[0] for leaf in leaves.every] == [
-        stretch.start for stretch in DAILY.wanted(today)
+        time_range.start for time_range in DAILY.wanted(today)
     ]
 
 

@@ -1,4 +1,4 @@
-"""`Partitions`: which stretches of time there are, and which are wanted."""
+"""`Partitions`: the ranges of time, and which are wanted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttl_odm import Partitions, TTLConfigurationError
-from ttl_odm.partitions import Stretch
+from ttl_odm.partitions import TimeRange
 
 SPANS = ["1 hour", "2 hours", "3 hours", "4 hours", "6 hours", "8 hours", "12 hours"]
 SPANS += ["1 day", "1 week", "1 month"]
@@ -36,24 +36,24 @@ def at(*parts: int) -> datetime:
 def test_an_instant_is_in_a_stretch_with_a_name(
     span: str, start: datetime, end: datetime, suffix: str
 ) -> None:
-    stretch = Partitions(span).at(at(2026, 11, 25, 9, 59, 59))
-    assert stretch == Stretch(start, end)
-    assert stretch.suffix == suffix
+    time_range = Partitions(span).at(at(2026, 11, 25, 9, 59, 59))
+    assert time_range == TimeRange(start, end)
+    assert time_range.suffix == suffix
 
 
 def test_a_stretch_is_in_utc_whatever_the_zone_of_the_instant() -> None:
     new_york = timezone(timedelta(hours=-5))
-    stretch = Partitions("1 day").at(datetime(2026, 11, 25, 21, tzinfo=new_york))
-    assert stretch == Stretch(at(2026, 11, 26), at(2026, 11, 27))
+    time_range = Partitions("1 day").at(datetime(2026, 11, 25, 21, tzinfo=new_york))
+    assert time_range == TimeRange(at(2026, 11, 26), at(2026, 11, 27))
 
 
 def test_a_month_may_be_the_last_of_its_year() -> None:
-    stretch = Partitions("1 month").at(at(2026, 12, 31))
-    assert stretch == Stretch(at(2026, 12, 1), at(2027, 1, 1))
+    time_range = Partitions("1 month").at(at(2026, 12, 31))
+    assert time_range == TimeRange(at(2026, 12, 1), at(2027, 1, 1))
 
 
 def test_a_start_that_is_no_full_hour_has_a_name_of_its_own() -> None:
-    assert Stretch(at(2026, 11, 25, 6, 30), at(2026, 11, 26)).suffix == "p20261125_063000"
+    assert TimeRange(at(2026, 11, 25, 6, 30), at(2026, 11, 26)).suffix == "p20261125_063000"
 
 
 @pytest.mark.parametrize("span", SPANS)
@@ -65,7 +65,7 @@ def test_what_is_wanted_has_no_gap_and_no_overlap(span: str, now: datetime) -> N
     for one, following in pairwise(wanted):
         assert one.end == following.start
         assert Partitions(span).at(one.end - timedelta(microseconds=1)) == one
-    assert len({stretch.suffix for stretch in wanted}) == 41
+    assert len({time_range.suffix for time_range in wanted}) == 41
 
 
 def test_it_is_a_plain_value() -> None:

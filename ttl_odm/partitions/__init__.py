@@ -39,7 +39,7 @@ _MONTHS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeRange:
     """The time range of one partition: from `start` on, before `end`; both aware, in UTC."""
 
     start: datetime
@@ -103,45 +103,45 @@ class Partitions(Layout):
         """Whether each partition begins at midnight, which a column of dates requires."""
         return self._read()[1] != "hour"
 
-    def at(self, instant: datetime) -> Stretch:
+    def at(self, instant: datetime) -> TimeRange:
         """Return the time range that contains an aware instant."""
         number, unit = self._read()
         moment = instant.astimezone(timezone.utc)
         start = moment.replace(minute=0, second=0, microsecond=0)
         if unit == "hour":
             start = start.replace(hour=start.hour // number * number)
-            return Stretch(start, start + timedelta(hours=number))
+            return TimeRange(start, start + timedelta(hours=number))
         start = start.replace(hour=0)
         if unit == "day":
-            return Stretch(start, start + timedelta(days=1))
+            return TimeRange(start, start + timedelta(days=1))
         if unit == "week":
             start -= timedelta(days=start.weekday())
-            return Stretch(start, start + timedelta(days=7))
+            return TimeRange(start, start + timedelta(days=7))
         start = start.replace(day=1)
         years, month = divmod(start.month, _MONTHS)
-        return Stretch(start, start.replace(year=start.year + years, month=month + 1))
+        return TimeRange(start, start.replace(year=start.year + years, month=month + 1))
 
-    def wanted(self, now: datetime) -> Iterator[Stretch]:
+    def wanted(self, now: datetime) -> Iterator[TimeRange]:
         """List the time range of an aware instant and the next `ahead` ranges, in order."""
-        stretch = self.at(now)
-        yield stretch
+        time_range = self.at(now)
+        yield time_range
         for _ in range(self.ahead):
-            stretch = self.at(stretch.end)
-            yield stretch
+            time_range = self.at(time_range.end)
+            yield time_range
 
-    def covering(self, oldest: datetime, now: datetime, most: int) -> list[Stretch]:
+    def covering(self, oldest: datetime, now: datetime, most: int) -> list[TimeRange]:
         """List the time ranges from an aware instant up to the last one that `wanted` lists.
 
         At most `most` are listed, unless `wanted` needs more. Everything older is then in the
         first range, regardless of its length.
         """
-        stretches = deque(self.wanted(now))
-        while oldest < stretches[0].start and len(stretches) < most - 1:
-            stretches.appendleft(self.at(stretches[0].start - timedelta(microseconds=1)))
-        first = stretches[0].start
+        time_ranges = deque(self.wanted(now))
+        while oldest < time_ranges[0].start and len(time_ranges) < most - 1:
+            time_ranges.appendleft(self.at(time_ranges[0].start - timedelta(microseconds=1)))
+        first = time_ranges[0].start
         if oldest < first:
-            stretches.appendleft(Stretch(self.at(oldest).start, first))
-        return list(stretches)
+            time_ranges.appendleft(TimeRange(self.at(oldest).start, first))
+        return list(time_ranges)
 
     def _read(self) -> tuple[int, str]:
         """Return the number and the unit of the span."""

@@ -21,7 +21,7 @@ from ttl_odm.dialects import EPOCH
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.mysql import MySQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import read_catalogue
-from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, new_partition, partitioning_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,8 +190,10 @@ class MySQLCut:
     def _clause(self, most: int) -> str:
         """The clause with the partitions: at most so many, unless more are needed ahead."""
         now = self._now()
-        stretches = self._partitioning.declared.covering(self._oldest() or now, now, most)
-        return self._ddl.clause(self._cut, [named(self._cut, stretch) for stretch in stretches])
+        time_ranges = self._partitioning.declared.covering(self._oldest() or now, now, most)
+        return self._ddl.clause(
+            self._cut, [new_partition(self._cut, time_range) for time_range in time_ranges]
+        )
 
     def _now(self) -> datetime:
         if self._steps.run.offline:

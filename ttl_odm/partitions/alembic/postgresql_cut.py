@@ -35,7 +35,7 @@ from ttl_odm.partitions.alembic.postgresql_table import CatalogueTable
 from ttl_odm.partitions.dialects.ddl import PER_SECOND
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import Leaves, read_leaves
-from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, new_partition, partitioning_on
 from ttl_odm.sqlalchemy.purge.errors import in_short
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.alembic.postgresql import PostgreSQLSteps
-    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, NewPartition
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
@@ -190,17 +190,17 @@ class PostgreSQLCut:
         else:
             self._make_missing(leaves)
 
-    def _ranges(self, since: datetime | None = None) -> list[Range]:
+    def _new_partitions(self, since: datetime | None = None) -> list[NewPartition]:
         """The declared partitions; only those that begin at an instant, or later."""
-        stretches = self._declared.wanted(self._now())
+        time_ranges = self._declared.wanted(self._now())
         return [
-            named(self._cut, stretch)
-            for stretch in stretches
-            if not since or stretch.start >= since
+            new_partition(self._cut, time_range)
+            for time_range in time_ranges
+            if not since or time_range.start >= since
         ]
 
     def _make_first(self, cut: Cut) -> None:
-        self._briefly(self._ddl.first(cut, self._ranges()))
+        self._briefly(self._ddl.first(cut, self._new_partitions()))
 
     def _make_missing(self, leaves: Leaves) -> None:
         for leaf in leaves.missing():
@@ -213,7 +213,7 @@ class PostgreSQLCut:
                 continue
             self._briefly(self._ddl.make(leaves.cut, leaf, None, leaves.columns))
 
-    def _rows_in(self, rest: tuple[str, str], leaf: Range) -> bool:
+    def _rows_in(self, rest: tuple[str, str], leaf: NewPartition) -> bool:
         where = self._ddl.within(self._cut, leaf)
         rows = f"SELECT FROM {self._ddl.quoted(*rest)} WHERE {where}"
         return bool(self._scalar(f"SELECT EXISTS ({rows})"))
@@ -285,7 +285,7 @@ class PostgreSQLCut:
         # With the schema: the first one in the search path may be another.
         cut = replace(self._cut, schema=table.facts.schema)
         swap = Swap(cut, table, self._key, remade={touch: trigger})
-        statements = swap.statements(self._ddl, bound, self._ranges(bound), _CHECK)
+        statements = swap.statements(self._ddl, bound, self._new_partitions(bound), _CHECK)
         return [self._driver(sql) for sql in statements]
 
     @contextmanager

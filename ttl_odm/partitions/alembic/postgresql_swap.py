@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.partitions.alembic.postgresql_table import CatalogueTable
-    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, NewPartition
     from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 
 
@@ -50,7 +50,7 @@ class Swap:
         self,
         ddl: PostgreSQLPartitions,
         bound: datetime,
-        ranges: Sequence[Range],
+        partitions: Sequence[NewPartition],
         check: str,
     ) -> list[str]:
         """All statements of the swap, in order.
@@ -58,7 +58,7 @@ class Swap:
         Args:
             ddl: The statements about partitions.
             bound: The upper bound of the old table's rows.
-            ranges: The other partitions of the new table.
+            partitions: The other partitions of the new table.
             check: The name of the CHECK for that bound, which is dropped.
         """
         facts = self.table.facts
@@ -68,7 +68,7 @@ class Swap:
         like = f"(LIKE {old} INCLUDING ALL EXCLUDING INDEXES)"
         end = ddl.bound(self.cut, bound)
         drop = f"DROP CONSTRAINT {check}"
-        first = ddl.first(self.cut, ranges)
+        first = ddl.first(self.cut, partitions)
         return [
             f"LOCK TABLE {new} IN ACCESS EXCLUSIVE MODE",
             _SAME.format(query=self.table.query, content=as_value(self.table.content)),
@@ -86,7 +86,7 @@ class Swap:
             *first,
             *(
                 statement
-                for name in [self.cut.rest, *(leaf.name for leaf in ranges)]
+                for name in [self.cut.rest, *(leaf.name for leaf in partitions)]
                 for statement in self._owned(ddl.quoted(self.cut.schema, name))
             ),
         ]

@@ -61,7 +61,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class NewPartition:
     """A partition to make: its name, and its range of instants from `start` on, before `end`."""
 
     name: str
@@ -118,7 +118,7 @@ class PartitionDDL(ABC):
         """
 
     @abstractmethod
-    def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
+    def first(self, cut: Cut, partitions: Sequence[NewPartition]) -> list[str]:
         """Make the partitions of a table that was created just now."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ttl_odm.partitions.dialects.ddl import Range
+    from ttl_odm.partitions.dialects.ddl import NewPartition
 
 
 class MySQLPartitions(PartitionDDL):
@@ -43,22 +43,22 @@ class MySQLPartitions(PartitionDDL):
         factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
         return _LEAVES.format(factor=factor, user=_USER)
 
-    def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
+    def first(self, cut: Cut, partitions: Sequence[NewPartition]) -> list[str]:
         """One statement, for a table that has got all of its indexes and constraints."""
-        return [f"ALTER TABLE {self.table(cut)} {self.clause(cut, ranges)}"]
+        return [f"ALTER TABLE {self.table(cut)} {self.clause(cut, partitions)}"]
 
-    def clause(self, cut: Cut, ranges: Sequence[Range]) -> str:
+    def clause(self, cut: Cut, partitions: Sequence[NewPartition]) -> str:
         """The clause that cuts a table: the lowest partition, these, and the one for the rest."""
-        start = self.bound(cut, ranges[0].start)
+        start = self.bound(cut, partitions[0].start)
         leaves = [
             f"PARTITION {self.quoted(None, cut.past)} VALUES LESS THAN ({start})",
-            *(self._leaf(cut, leaf) for leaf in ranges),
+            *(self._leaf(cut, leaf) for leaf in partitions),
             self._rest(cut.rest),
         ]
         by = f"RANGE COLUMNS ({self.quoted(None, cut.column)})"
         return f"PARTITION BY {by} ({', '.join(leaves)})"
 
-    def make(self, cut: Cut, leaf: Range, rest: str | None) -> str:
+    def make(self, cut: Cut, leaf: NewPartition, rest: str | None) -> str:
         """Make a partition above all others; it gets its rows from the one for the rest, if any."""
         made = self._leaf(cut, leaf)
         if rest is None:
@@ -114,7 +114,7 @@ OR (Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF')
 
     galera: Final = "wsrep_on"
 
-    def _leaf(self, cut: Cut, leaf: Range) -> str:
+    def _leaf(self, cut: Cut, leaf: NewPartition) -> str:
         name = self.quoted(None, leaf.name)
         return f"PARTITION {name} VALUES LESS THAN ({self.bound(cut, leaf.end)})"
 

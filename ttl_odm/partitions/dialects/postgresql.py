@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ttl_odm.partitions.dialects.ddl import Cut, Edges, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, Edges, NewPartition
 
 
 class PostgreSQLPartitions(PartitionDDL):
@@ -78,7 +78,7 @@ class PostgreSQLPartitions(PartitionDDL):
         names = ", ".join([f"ONLY {self.table(cut)}", *leaves])
         return f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"
 
-    def first(self, cut: Cut, ranges: Sequence[Range]) -> list[str]:
+    def first(self, cut: Cut, partitions: Sequence[NewPartition]) -> list[str]:
         """Simple statements, since no session uses the table yet."""
         rest = self.quoted(cut.schema, cut.rest)
         return [
@@ -86,11 +86,13 @@ class PostgreSQLPartitions(PartitionDDL):
             *(
                 f"CREATE TABLE {self.quoted(cut.schema, leaf.name)} PARTITION OF "
                 f"{self.table(cut)} FOR VALUES {self._range(cut, leaf)}"
-                for leaf in ranges
+                for leaf in partitions
             ),
         ]
 
-    def make(self, cut: Cut, leaf: Range, rest: str | None, columns: Sequence[str]) -> list[str]:
+    def make(
+        self, cut: Cut, leaf: NewPartition, rest: str | None, columns: Sequence[str]
+    ) -> list[str]:
         """Make a partition as a table, and attach it when its rows are in it.
 
         `rest` is the partition for all other rows if it has rows of the new one; otherwise None.
@@ -111,7 +113,7 @@ class PostgreSQLPartitions(PartitionDDL):
             statements[1:1] = [moved, self.enter(cut, rest), moved]
         return statements
 
-    def within(self, cut: Cut, leaf: Range) -> str:
+    def within(self, cut: Cut, leaf: NewPartition) -> str:
         """The condition for rows that belong in a partition, by its bounds."""
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
@@ -191,7 +193,7 @@ class PostgreSQLPartitions(PartitionDDL):
         # Not concurrently: see above.
         return f"ALTER TABLE {self.table(cut)} DETACH PARTITION {leaf}"
 
-    def _range(self, cut: Cut, leaf: Range) -> str:
+    def _range(self, cut: Cut, leaf: NewPartition) -> str:
         return f"FROM ({cut.bound(leaf.start)}) TO ({cut.bound(leaf.end)})"
 
 

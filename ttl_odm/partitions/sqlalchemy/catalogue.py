@@ -24,10 +24,10 @@ from sqlalchemy import and_, literal_column, not_, or_, text, true
 
 from ttl_odm.combinations import combination
 from ttl_odm.dialects import EPOCH
-from ttl_odm.partitions import Stretch
+from ttl_odm.partitions import TimeRange
 from ttl_odm.partitions.dialects import partition_ddl
 from ttl_odm.partitions.facts import PartitionsCounted
-from ttl_odm.partitions.sqlalchemy.layout import cut_of, named, partitioning_on
+from ttl_odm.partitions.sqlalchemy.layout import cut_of, new_partition, partitioning_on
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import all_subtables
 from ttl_odm.sqlalchemy.policy.references import reason_of_dependents
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause
 
     from ttl_odm.partitions.dialects import PartitionDDL
-    from ttl_odm.partitions.dialects.ddl import Cut, Edges, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, Edges, NewPartition
     from ttl_odm.partitions.sqlalchemy.layout import Partitioning
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.purge.archive import Copy
@@ -158,15 +158,15 @@ class Leaves:
 
     def outside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
         """The conditions for rows of a table that aren't in these partitions."""
-        stretches: list[tuple[datetime | None, datetime | None]] = []
+        time_ranges: list[tuple[datetime | None, datetime | None]] = []
         for leaf in self.every:
             if leaf.name not in names:
                 continue
             lower, upper = self.edges(leaf)
-            if stretches and stretches[-1][1] == lower:
-                lower = stretches.pop()[0]
-            stretches.append((lower, upper))
-        parts = [not_(self._between(source, *stretch)) for stretch in stretches]
+            if time_ranges and time_ranges[-1][1] == lower:
+                lower = time_ranges.pop()[0]
+            time_ranges.append((lower, upper))
+        parts = [not_(self._between(source, *time_range)) for time_range in time_ranges]
         column = source.c[self.partitioning.column.key]
         if parts and column.nullable:
             return [or_(column.is_(None), and_(*parts))]
@@ -190,7 +190,7 @@ class Leaves:
         """A partition that was read earlier as it is now; None if it is gone."""
         return next((other for other in self.every if other.name == leaf.name), None)
 
-    def missing(self) -> Iterator[Range]:
+    def missing(self) -> Iterator[NewPartition]:
         """The declared partitions that don't exist, in order; none if others make partitions.
 
         If partitions of another span exist, only the time ranges between them.
@@ -200,15 +200,15 @@ class Leaves:
             return
         below = () if self.past is None else (self.past,)
         bounds = [self.edges(leaf) for leaf in (*below, *self.every)]
-        for stretch in declared.wanted(EPOCH + timedelta(microseconds=self.now)):
-            start, end = stretch.start, stretch.end
+        for time_range in declared.wanted(EPOCH + timedelta(microseconds=self.now)):
+            start, end = time_range.start, time_range.end
             for lower, upper in bounds:
                 if start < end and (upper is None or start < upper):
                     if lower is not None and start < lower:
-                        yield named(self.cut, Stretch(start, min(lower, end)))
+                        yield new_partition(self.cut, TimeRange(start, min(lower, end)))
                     start = end if upper is None else upper
             if start < end:
-                yield named(self.cut, Stretch(start, end))
+                yield new_partition(self.cut, TimeRange(start, end))
 
     def waiting_from(self) -> datetime | None:
         """The instant from which on expired rows wait for their partition; None if none wait."""

@@ -31,7 +31,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import derived_name
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.partitions.dialects import partition_ddl
-from ttl_odm.partitions.dialects.ddl import Cut, Range
+from ttl_odm.partitions.dialects.ddl import Cut, NewPartition
 from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column
     from typing_extensions import Self
 
-    from ttl_odm.partitions import Partitions, Stretch
+    from ttl_odm.partitions import Partitions, TimeRange
     from ttl_odm.partitions.dialects import PartitionDDL
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
@@ -201,9 +201,9 @@ def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) ->
     return Cut(schema, column.table.name, column.name, unit)
 
 
-def named(cut: Cut, stretch: Stretch) -> Range:
-    """The partition for a range of time, with its name."""
-    return Range(derived_name(cut.name, stretch.suffix), stretch.start, stretch.end)
+def new_partition(cut: Cut, time_range: TimeRange) -> NewPartition:
+    """The partition to make for a range of time, with its name."""
+    return NewPartition(derived_name(cut.name, time_range.suffix), time_range.start, time_range.end)
 
 
 def _check_mysql(table: Table, connection: Any, **_: Any) -> None:
@@ -248,6 +248,8 @@ def _make_first(table: Table, connection: Any, **_: Any) -> None:
         now = clock.from_storage(connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one())
         schema = compat.place_of(connection.get_execution_options(), table)[0]
     cut = cut_of(partitioning, schema, ddl)
-    ranges = [named(cut, stretch) for stretch in partitioning.declared.wanted(now)]
-    for statement in ddl.first(cut, ranges):
+    partitions = [
+        new_partition(cut, time_range) for time_range in partitioning.declared.wanted(now)
+    ]
+    for statement in ddl.first(cut, partitions):
         connection.execute(as_ddl(statement))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Table
 
-    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, NewPartition
     from ttl_odm.partitions.sqlalchemy.catalogue import Leaf
 
 COPIED: Final = 5_000
@@ -74,7 +74,7 @@ class MySQLWork(PartitionWork):
 
     # --- making ----------------------------------------------------------------------------------
 
-    def _make(self, leaf: Range) -> BatchResult:
+    def _make(self, leaf: NewPartition) -> BatchResult:
         rest = self.leaves.rest
         if rest is not None:
             table, within = self._within(rest)

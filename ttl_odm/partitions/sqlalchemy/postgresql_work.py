@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Table
 
-    from ttl_odm.partitions.dialects.ddl import Cut, Range
+    from ttl_odm.partitions.dialects.ddl import Cut, NewPartition
     from ttl_odm.partitions.sqlalchemy.catalogue import Leaf
 
 _BROUGHT: Final = 100_000
@@ -60,7 +60,7 @@ class PostgreSQLWork(PartitionWork):
 
     # --- making ----------------------------------------------------------------------------------
 
-    def _make(self, leaf: Range) -> BatchResult:
+    def _make(self, leaf: NewPartition) -> BatchResult:
         leaves, ddl = self.leaves, self._ddl
         rest, brings = leaves.rest, False
         if rest is not None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.partitions.dialects import partition_ddl
-from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
+from ttl_odm.partitions.dialects.ddl import HINDRANCES, NewPartition
 from ttl_odm.partitions.facts import PARTITIONS, partitions
 from ttl_odm.partitions.sqlalchemy.catalogue import archive_cut, read_leaves, reason_against
 from ttl_odm.partitions.sqlalchemy.layout import partitioning_on
@@ -96,7 +96,7 @@ class Partitioned(Whereabouts):
             step = progress.steps[0]
             try:
                 # A new partition is always replicated: replicas would have no place for its rows.
-                is_replicated = request.replicate or isinstance(step, Range)
+                is_replicated = request.replicate or isinstance(step, NewPartition)
                 with unlogged(connection, replicate=is_replicated):
                     result = work.take(step)
             except (DBAPIError, InUseError) as error:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy.exc import IntegrityError
 
-from ttl_odm.partitions.dialects.ddl import HINDRANCES, Range
+from ttl_odm.partitions.dialects.ddl import HINDRANCES, NewPartition
 from ttl_odm.partitions.sqlalchemy.catalogue import archive_cut, read_leaves, reason_against
 from ttl_odm.partitions.sqlalchemy.leaf_tables import forget_leaf
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
@@ -70,7 +70,7 @@ FRESH: Final = 60.0
 """Seconds for which a reading of the catalogue is good enough to choose the next step; before a
 partition is changed, it is read again."""
 
-Step: TypeAlias = "Range | Leaf"
+Step: TypeAlias = "NewPartition | Leaf"
 """The next thing to do: make a partition, or purge one."""
 
 
@@ -122,7 +122,7 @@ class Progress:
     def done(self) -> Progress:
         """The progress with the first step counted as done."""
         step, counted = self.steps[0], self.counted
-        if isinstance(step, Range):
+        if isinstance(step, NewPartition):
             there, missing = counted.there + 1, counted.missing - 1
             return replace(self, counted=replace(counted, there=there, missing=missing))
         dead = counted.dead - self.leaves.is_dead(step)
@@ -157,7 +157,7 @@ def progress_of(connection: Connection, binding: Binding, request: BatchRequest)
             progress = before.updated(progress)
     # A default that Python doesn't know was read with the partitions, and is again before one goes.
     if binding.source.is_known and not is_ttl_on(connection, binding):  # nothing goes any more
-        makes = tuple(step for step in progress.steps if isinstance(step, Range))
+        makes = tuple(step for step in progress.steps if isinstance(step, NewPartition))
         progress = replace(progress, steps=makes)
     return progress
 
@@ -181,7 +181,7 @@ class PartitionWork(ABC):
 
     def take(self, step: Step) -> BatchResult:
         """Do a step, unless something prevents it."""
-        return self._make(step) if isinstance(step, Range) else self._purge(step)
+        return self._make(step) if isinstance(step, NewPartition) else self._purge(step)
 
     def failed(self, step: Step, progress: Progress, error: DBAPIError | InUseError) -> BatchResult:
         """Try a step again after a pause, or give it up."""
@@ -191,12 +191,12 @@ class PartitionWork(ABC):
         tries = progress.tries + 1
         if passes and tries < TRIES:
             return BatchResult(0, replace(progress, tries=tries), pause=backoff(tries, 0.5))
-        name = step.name if isinstance(step, Range) else step.name[1]
+        name = step.name if isinstance(step, NewPartition) else step.name[1]
         if passes:
             state = "is in use, and left to the next sweep"
         else:
             state = "can't be changed"
-            if not isinstance(step, Range):
+            if not isinstance(step, NewPartition):
                 self.memory.unchangeable.add(step.name)
         self.notes.append(f"the partition {name} {state}: {in_short(error)}")
         return BatchResult(0, progress.rest, notes=self.notes)
@@ -210,7 +210,7 @@ class PartitionWork(ABC):
         ]
 
     @abstractmethod
-    def _make(self, leaf: Range) -> BatchResult:
+    def _make(self, leaf: NewPartition) -> BatchResult:
         """Make a partition."""
 
     # --- purging ---------------------------------------------------------------------------------
