@@ -23,9 +23,9 @@ from ttl_odm.django.policy.indexes import (
 )
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.rules import all_rules_below
-from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.references import is_recorded, keeping_rows
+from ttl_odm.django.sweep.transactions import check_timestamps
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.findings import SMALL

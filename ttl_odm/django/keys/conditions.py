@@ -21,11 +21,12 @@ from django.db.models.sql import Query
 from ttl_odm.django.keys.conversions import storing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql import InsertQuery, UpdateQuery
 
+    from ttl_odm.django.keys.conversions import Storing
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
 
@@ -33,13 +34,13 @@ _MOST: Final = 200
 """Rows in one condition; SQLite rejects expressions deeper than 1,000."""
 
 
-def brings_key(query: InsertQuery) -> bool:
+def sets_key(query: InsertQuery) -> bool:
     """Whether an INSERT may set a key that the database doesn't generate."""
     for field in query.fields:  # the primary key usually comes first
         if field.primary_key:
             return True
-    brought = {field.attname for field in query.fields}
-    return any(key.is_made_of(brought) for key in _keys(query.get_meta().concrete_model))
+    columns = {field.attname for field in query.fields}
+    return any(key.is_set_by(columns) for key in _keys(query.get_meta().concrete_model))
 
 
 def changes_key(query: UpdateQuery) -> bool:
@@ -47,7 +48,7 @@ def changes_key(query: UpdateQuery) -> bool:
     return bool(_changed(query))
 
 
-def looks_at_rows(query: UpdateQuery) -> bool:
+def depends_on_rows(query: UpdateQuery) -> bool:
     """Whether the keys that an UPDATE sets depend on the rows that it matches."""
     values = _values_of(query)
     return not all(
@@ -59,8 +60,8 @@ def looks_at_rows(query: UpdateQuery) -> bool:
 def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
     """Yield the conditions on rows that may hold a key of an INSERT."""
     model: Any = query.get_meta().concrete_model
-    brought = {field.attname for field in query.fields}
-    keys = [key for key in _keys(model) if key.is_made_of(brought)]
+    columns = {field.attname for field in query.fields}
+    keys = [key for key in _keys(model) if key.is_set_by(columns)]
     stored = storing(connection, model)
     for start in range(0, len(query.objs), _MOST):
         objs = query.objs[start : start + _MOST]
@@ -70,9 +71,8 @@ def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Ite
                 conflicts |= key.restricted(_one_of(key.fields, objs, stored))
                 continue
             for obj in objs:
-                values = _sent_by(obj, model, stored)
-                made = key.made_of(values, stored)
-                conflicts |= key.restricted(Q(*(Exact(own, value) for own, value in made)))
+                parts = key.computed_from(_inserted_values(obj, model, stored), stored)
+                conflicts |= key.restricted(Q(*(Exact(own, value) for own, value in parts)))
         if conflicts:
             yield conflicts
 
@@ -94,9 +94,8 @@ def update_conflicts(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Ite
                 value = values.get(field.attname, models.F(field.name))
                 conflicts.append(_with_new_value(query, field, value, stored))
         else:
-            new = _new_values(query, stored)
-            parts = key.made_of(new, stored)
-            conflicts += [Q(In(own, _of_rows(query, made))) for own, made in parts]
+            parts = key.computed_from(_updated_values(query, stored), stored)
+            conflicts += [Q(In(own, _of_rows(query, value))) for own, value in parts]
         if all(conflicts):
             yield key.restricted(functools.reduce(and_, conflicts))
 
@@ -128,9 +127,7 @@ def _is_never_null(value: Any) -> bool:
     return value is not None and not hasattr(value, "resolve_expression")
 
 
-def _with_new_value(
-    query: UpdateQuery, field: AnyField, value: Any, stored: Callable[[Any, AnyField], Any]
-) -> Q:
+def _with_new_value(query: UpdateQuery, field: AnyField, value: Any, stored: Storing) -> Q:
     """Return the condition on rows that hold a value to which a column is set; empty for NULL."""
     if is_plain(value):
         plain = [stored(item, field) for item in values_in(value)]
@@ -148,30 +145,31 @@ def _of_rows(query: UpdateQuery, expression: Any) -> Query:
     return rows
 
 
-def _new_values(
-    query: UpdateQuery, stored: Callable[[Any, AnyField], Any]
-) -> dict[models.F, Expression]:
+def _updated_values(query: UpdateQuery, stored: Storing) -> dict[models.F, Expression]:
     """Return the columns' values after an UPDATE, by the F objects that stand for the columns."""
-    values: dict[models.F, Any] = {}
-    for field, _, value in query.values:
-        new = stored(value.pk if isinstance(value, models.Model) else value, field)
-        is_sql = hasattr(new, "resolve_expression")
-        values[models.F(field.name)] = new if is_sql else Value(new, field)
-    return values
+    return {
+        models.F(field.name): _as_expression(
+            value.pk if isinstance(value, models.Model) else value, field, stored
+        )
+        for field, _, value in query.values
+    }
 
 
-def _sent_by(
-    obj: models.Model, model: Model, stored: Callable[[Any, AnyField], Any]
+def _inserted_values(
+    obj: models.Model, model: Model, stored: Storing
 ) -> dict[models.F, Expression]:
     """Return the columns' values in a row of an INSERT, by their F objects."""
-    values: dict[models.F, Any] = {}
+    values = {}
     for field in model._meta.local_concrete_fields:
         value = obj.__dict__.get(field.attname, models.NOT_PROVIDED)
         if value is not models.NOT_PROVIDED and not hasattr(value, "as_sql"):
-            new = stored(value, field)
-            is_sql = hasattr(new, "resolve_expression")
-            values[models.F(field.name)] = new if is_sql else Value(new, field)
+            values[models.F(field.name)] = _as_expression(value, field, stored)
     return values
+
+
+def _as_expression(value: Any, field: AnyField, stored: Storing) -> Any:
+    new = stored(value, field)
+    return new if hasattr(new, "resolve_expression") else Value(new, field)
 
 
 @dataclass(frozen=True)
@@ -199,21 +197,21 @@ class _Key:
         """Whether the application sets all of its columns."""
         return bool(self.fields)
 
-    def is_made_of(self, brought: Collection[str]) -> bool:
-        """Whether an INSERT of these columns may set the key."""
-        return not self.is_plain or self.names.issubset(brought)
+    def is_set_by(self, columns: Collection[str]) -> bool:
+        """Whether an INSERT of these columns, named by attributes, may set the key."""
+        return not self.is_plain or self.names.issubset(columns)
 
     def restricted(self, conflicts: Q) -> Q:
         """Limit a condition on holders of the key to rows that have the key at all."""
         return conflicts & self.condition if conflicts and self.condition is not None else conflicts
 
-    def made_of(
-        self, values: Mapping[models.F, Expression], stored: Callable[[Any, AnyField], Any]
+    def computed_from(
+        self, values: Mapping[models.F, Expression], stored: Storing
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield the parts of the key, each with what it would be for these values."""
+        """Yield the parts of the key, each with its value computed from these values."""
         for own, source in self.parts:
-            made = source.replace_expressions(values)
-            yield own, stored(made, own.ttl_odm_field) if isinstance(own, _Generated) else made
+            value = source.replace_expressions(values)
+            yield own, stored(value, own.ttl_odm_field) if isinstance(own, _Generated) else value
 
 
 class _Generated(models.F):
@@ -331,7 +329,7 @@ def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]
 def _one_of(
     fields: tuple[AnyField, ...],
     objs: Iterable[models.Model],
-    stored: Callable[[Any, AnyField], Any],
+    stored: Storing,
 ) -> Q:
     """Return a condition on rows that have one of the values in each column.
 

@@ -25,11 +25,15 @@ from ttl_odm.django.time.clock import family_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
+
+    Storing: TypeAlias = Callable[[Any, AnyField], Any]
+    """Turns a value, or an expression, into its stored form in a field's column."""
 
 _MAX_AGE: Final = 300.0
 """Seconds after which a table's types are read from the database again."""
@@ -82,11 +86,8 @@ class _Sent(Value):
         return resolved
 
 
-def storing(connection: BaseDatabaseWrapper, model: Model) -> Callable[[Any, AnyField], Any]:
-    """Return a function that turns a value, or an expression, into its stored form.
-
-    Its arguments are the value and the field of the model.
-    """
+def storing(connection: BaseDatabaseWrapper, model: Model) -> Storing:
+    """Return the function that turns values into their stored form in a model's table."""
     return partial(_as_stored, connection, str(model._meta.db_table))
 
 

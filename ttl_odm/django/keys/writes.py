@@ -151,7 +151,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         self, policy: TablePolicy, write: Callable[[], Any], returning_fields: Any
     ) -> Any:
         query = self.query
-        if policy.binding.is_off or not conditions.brings_key(query):
+        if policy.binding.is_off or not conditions.sets_key(query):
             return write()
         if query.on_conflict is not None:
             return self._upsert(write)
@@ -327,7 +327,7 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         if policy is None or policy.binding.is_off or not conditions.changes_key(query):
             return write()
         trial = None if self.connection.vendor == "postgresql" else partial(_try, write)
-        if conditions.looks_at_rows(query):  # read now, since Django will change the WHERE
+        if conditions.depends_on_rows(query):  # read now, since Django will change the WHERE
             conflicts = list(conditions.update_conflicts(query, self.connection))
             return self._freeing(write, trial, lambda: conflicts)
         return self._freeing(

@@ -6,6 +6,5 @@
 - `indexes`: `TTLIndex`, by which sweeps find expired rows; the indexes that a table has.
 - `options`: what a query can ask of the gate; stored on Django's own Query, whose clones keep it.
 - `sources`: the seam for default ttls that aren't in code.
-- `timestamps`: columns that must not be a ``TIMESTAMP`` in sessions whose clocks change.
 - `predicate`: the one predicate: whether a row is live or expired, as SQL.
 """

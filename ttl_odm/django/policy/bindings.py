@@ -215,24 +215,25 @@ class Binding:
             return self._has_end_by(age)
         if self.is_off or (self.own is None and self.seconds is None):
             return none
-        known = models.Q((f"{self.stamp.name}__isnull", False)) if self.stamp.null else ~none
+        is_dated = models.Q((f"{self.stamp.name}__isnull", False)) if self.stamp.null else ~none
         if self.own is None:
-            return known
+            return is_dated
         own = self.own.name
         never = models.Q((f"{own}__in", self.nevers))
         if self.seconds is not None:
-            return known & ~never
-        return known & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
+            return is_dated & ~never
+        return is_dated & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
 
     def _has_end_by(self, age: Expression) -> models.Q:
-        known = models.Q((f"{self.stamp.name}__isnull", False))
+        """The condition of `has_end`, if the age of inheriting rows is looked up."""
+        is_dated = models.Q((f"{self.stamp.name}__isnull", False))
         inherited = models.Q(LessThan(age, FOREVER))
         if self.own is None:
-            return known & inherited
+            return is_dated & inherited
         has_own = models.Q((f"{self.own.name}__range", (1, MAX_TTL)))
         is_on = models.Q(LessThanOrEqual(age, FOREVER))
         never = models.Q((f"{self.own.name}__isnull", False), (f"{self.own.name}__in", self.nevers))
-        return known & ~never & (inherited | (has_own & is_on))
+        return is_dated & ~never & (inherited | (has_own & is_on))
 
     @property
     def nevers(self) -> tuple[int, ...]:

@@ -184,13 +184,13 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
         for relation in referring(model)
         if relation.related_model is model and (is_deferred or relation.field.null)
     ]
-    known, layer = being_removed(model) | {obj.pk for obj in objs}, objs
+    keys, layer = being_removed(model) | {obj.pk for obj in objs}, objs
     while fields and layer:
         refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
         with locking():
             rows = list(locked(expired_rows(model, using).filter(refers), using))
-        layer = [obj for obj in rows if obj.pk not in known]
-        known |= {obj.pk for obj in layer}
+        layer = [obj for obj in rows if obj.pk not in keys]
+        keys |= {obj.pk for obj in layer}
         objs = [*objs, *layer]
     return objs
 

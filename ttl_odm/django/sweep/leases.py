@@ -65,14 +65,14 @@ class DjangoLeases:
         row = self._rows.annotate(now=DatabaseNow()).filter(name=name).first()
         if row is None:
             return LeaseState()
-        left = 0.0
+        seconds_left = 0.0
         if row.holder is not None and row.acquired_until is not None:
-            left = max(0.0, (row.acquired_until - row.now).total_seconds())
+            seconds_left = max(0.0, (row.acquired_until - row.now).total_seconds())
         ago = None if row.recorded_at is None else (row.now - row.recorded_at).total_seconds()
         return LeaseState(
-            holder=row.holder if left else None,
+            holder=row.holder if seconds_left else None,
             token=row.token,
-            seconds_left=left,
+            seconds_left=seconds_left,
             paused=row.paused,
             history=row.history,
             recorded_ago=None if ago is None else max(0.0, ago),

@@ -14,14 +14,13 @@ from django.db import connections, router
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.policy.bindings import Binding, bindings
 from ttl_odm.django.policy.rules import dependents, rule_of
-from ttl_odm.django.policy.timestamps import check_timestamps
 from ttl_odm.django.purge.archive import sink_of
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.batch import purge
 from ttl_odm.django.sweep.counts import count, count_dependents
 from ttl_odm.django.sweep.due import find_due, out_of_reach
 from ttl_odm.django.sweep.leases import DjangoLeases
-from ttl_odm.django.sweep.transactions import impatient, unlogged
+from ttl_odm.django.sweep.transactions import check_timestamps, impatient, unlogged
 from ttl_odm.django.time import clock
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Hooks, MissingTargetError, Pace, Server, StoreError
@@ -187,7 +186,9 @@ class DjangoStore:
         return by_table[target]
 
     @staticmethod
-    def _roots(models: Collection[Model], known: Mapping[Model, Binding]) -> dict[Model, Binding]:
+    def _roots(
+        models: Collection[Model], policies: Mapping[Model, Binding]
+    ) -> dict[Model, Binding]:
         """Return the policies of models.
 
         A model with a rule is swept with the model at its root, which must be among them.
@@ -195,7 +196,7 @@ class DjangoStore:
         concrete: Any = [
             model._meta.concrete_model if hasattr(model, "_meta") else None for model in models
         ]
-        roots = {model: known[model] for model in concrete if model in known}
+        roots = {model: policies[model] for model in concrete if model in policies}
         for model, target in zip(concrete, models, strict=True):
             rule = None if model is None else rule_of(model)
             root = model if rule is None else rule.binding.model
@@ -205,11 +206,11 @@ class DjangoStore:
 
     def _bindings(self) -> list[Binding]:
         """Return the policies in the order of sweeps: referring models before their targets."""
-        known = {binding.model: binding for binding in bindings()}
+        policies = {binding.model: binding for binding in bindings()}
         models = self._models
         if models is None:
-            models = [model for model in known if router.allow_migrate_model(self._using, model)]
-        by_model = self._roots(models, known)
+            models = [model for model in policies if router.allow_migrate_model(self._using, model)]
+        roots = self._roots(models, policies)
         ordered: dict[Model, Binding] = {}
         visiting: set[Model] = set()
 
@@ -219,12 +220,12 @@ class DjangoStore:
             visiting.add(model)
             for relation in model._meta.related_objects:
                 related: Any = relation.related_model
-                if related in by_model or rule_of(related) is not None:
+                if related in roots or rule_of(related) is not None:
                     visit(related)
-            if model in by_model:
-                ordered[model] = by_model[model]
+            if model in roots:
+                ordered[model] = roots[model]
 
-        for model in by_model:
+        for model in roots:
             visit(model)
         return list(ordered.values())
 

@@ -1,11 +1,13 @@
-"""The connection of a sweep: how long it waits for locks, and whether its writes are replicated.
+"""The session of a sweep: how long it waits, its time zone, and whether its writes are replicated.
 
-It is the application's own connection, that of the sweeping thread. Each setting is restored at the
-end, also after an error; where that fails, the connection is closed, and Django opens another.
+It belongs to the application's own connection, that of the sweeping thread. Each setting is
+restored at the end, also after an error; if that fails, the connection is closed, and Django opens
+another one.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,17 +24,31 @@ from ttl_odm.dialects.replication import (
     unlogged_setting,
 )
 from ttl_odm.dialects.sqlite import FILE_WAIT
-from ttl_odm.django.policy.timestamps import ZONE, is_fixed
+from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.errors import in_short, is_forbidden, is_taken
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+    from ttl_odm.django.policy.bindings import Binding
+
 _POSTGRESQL_WAIT: Final = "50ms"
 """How long a statement waits for a locked row or table."""
+
+_ZONE: Final = ("time_zone", "system_time_zone")
+"""The variables of MariaDB and MySQL that hold a session's time zone."""
+
+_FIXED: Final = re.compile(r"[+-]\d\d:\d\d|(Etc/)?UTC")
+"""Time zones whose clocks never change."""
+
+_COLUMNS: Final = (
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE()"
+    " AND table_name = %s AND data_type = 'timestamp'"
+)
 
 
 @contextmanager
@@ -51,7 +67,7 @@ def impatient(
         row_wait: Seconds that a statement waits for a locked row; None for a short wait.
 
     Yields:
-        Whether the clocks of the session never change; see `ttl_odm.django.policy.timestamps`.
+        Whether the clocks of the session never change; see `check_timestamps`.
     """
     connection = connections[using]
     settings: dict[str, Any] = {}
@@ -68,9 +84,9 @@ def impatient(
     if row_wait is not None:
         longer = {"lock_timeout": milliseconds(row_wait), "innodb_lock_wait_timeout": row_wait}
         settings |= {name: wait for name, wait in longer.items() if name in settings}
-    zone = ZONE if connection.vendor == "mysql" else ()
+    zone = _ZONE if connection.vendor == "mysql" else ()
     before = _read(connection, [*settings, *zone])
-    has_fixed_zone = not zone or is_fixed(*(before.pop(name) for name in zone))
+    has_fixed_zone = not zone or _is_fixed(*(before.pop(name) for name in zone))
     if connection.vendor == "sqlite":  # for which the application may have set a shorter wait
         settings = {name: min(value, before[name]) for name, value in settings.items()}
     _write(connection, settings)
@@ -83,6 +99,56 @@ def impatient(
             connection.close()
         raise
     _write(connection, before)
+
+
+def check_timestamps(binding: Binding, connection: BaseDatabaseWrapper) -> None:
+    """Check a session of MariaDB or MySQL for ``TIMESTAMP`` columns in a changing time zone.
+
+    The database converts a ``TIMESTAMP`` to the session's time zone, and Django takes the result
+    for UTC. When clocks are put back, two instants look the same, so no statement can distinguish
+    the rows, and the sweeper would leave some.
+
+    The columns are those that hold instants or keys, also of models whose rows expire with these.
+
+    Raises:
+        TTLConfigurationError: One of them is a ``TIMESTAMP``, and the session's clocks change.
+    """
+    below = (rule.model for rule in all_rules_below(binding.model))
+    for model in (binding.model, *below):
+        meta: Any = model._meta
+        fields = list(meta.pk_fields)
+        if model is binding.model:
+            fields.append(binding.stamp)
+        _check_session(connection, meta.db_table, {str(field.column) for field in fields})
+
+
+def _check_session(connection: BaseDatabaseWrapper, table: str, columns: Collection[str]) -> None:
+    """Reject a session whose clocks change, if one of the columns is a ``TIMESTAMP``."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join(f'@@{name}' for name in _ZONE)}")
+        zone, system = cursor.fetchone()
+        if _is_fixed(zone, system):
+            return
+        cursor.execute(_COLUMNS, [table])
+        timestamps = sorted({name for (name,) in cursor.fetchall()} & set(columns))
+    if timestamps:
+        shown = f"SYSTEM ({system})" if zone == "SYSTEM" else zone
+        raise TTLConfigurationError(
+            f"{table}.{timestamps[0]} is a TIMESTAMP, and sessions of the database "
+            f"{connection.alias!r} are in the time zone {shown}, where an hour occurs twice in "
+            "autumn, so instants in that hour are ambiguous. Set OPTIONS = {'init_command': \"SET "
+            "time_zone = '+00:00'\"} for that database, or make the column a DATETIME."
+        )
+
+
+def _is_fixed(zone: str, system: str) -> bool:
+    """Whether the clocks of a session never change.
+
+    Args:
+        zone: Its ``time_zone``.
+        system: Its ``system_time_zone``, which counts where ``time_zone`` is SYSTEM.
+    """
+    return _FIXED.fullmatch(system if zone == "SYSTEM" else zone) is not None
 
 
 @contextmanager
