@@ -301,8 +301,8 @@ def _purge_referring(
             # Live rows stay unchanged until Django unlinks them itself.
             untie(expired_rows(model, using).filter(referred, pk__in=doomed), field)
         else:
-            rows: AnyQuerySet = options.include_expired(QuerySet(model=model, using=using))
-            options.after_root(rows.filter(referred, pk__in=doomed)).update(**{field.name: None})
+            rows = every(model, using).filter(referred, pk__in=doomed)
+            options.after_root(rows).update(**{field.name: None})
     condition = referred & ~Q(pk__in=doomed) if doomed else referred
     sweeping = sweeping_removal.get()
     removed = displace(model, using, [condition], sweeping=sweeping)

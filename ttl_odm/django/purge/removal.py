@@ -321,8 +321,7 @@ def untie(expired: AnyQuerySet, field: AnyField) -> None:
     with locking():
         keys = list(expired.values_list("pk", flat=True))
     if keys:
-        rows: AnyQuerySet = QuerySet(model=expired.model, using=expired.db)
-        rows = options.include_expired(rows).filter(pk__in=keys)
+        rows = every(expired.model, expired.db).filter(pk__in=keys)
         options.after_root(rows).update(**{field.name: None})
 
 
