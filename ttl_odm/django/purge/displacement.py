@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from django.db.models.sql import UpdateQuery
 
     from ttl_odm.django.policy.bindings import AnyQuerySet, Model, TablePolicy
+    from ttl_odm.django.purge.references import Relation
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
 
@@ -204,7 +205,7 @@ def install() -> None:
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
         # The relations by which expired rows may refer to the rows that are about to be deleted.
-        relations: list[tuple[Any, Any]] = [
+        relations: list[tuple[Relation, Any]] = [
             (relation, list(instances))
             for model, instances in self.data.items()
             if instances and not is_historical(model)
@@ -273,7 +274,7 @@ def _hooks() -> Hooks:
     return NO_HOOKS if sweeping is None else sweeping.hooks_below
 
 
-def _blocking(model: Model) -> list[Any]:
+def _blocking(model: Model) -> list[Relation]:
     """Return the relations by which expired rows may refer to rows of a model, at any depth."""
     relations = referring(model)
     further = (relation for relation in endangering(model, _hooks()) if relation not in relations)
@@ -281,7 +282,7 @@ def _blocking(model: Model) -> list[Any]:
 
 
 def _purge_referring(
-    relation: Any,
+    relation: Relation,
     instances: Sequence[Instance] | AnyQuerySet,
     using: str,
     above: frozenset[tuple[Model, Any]] = frozenset(),
@@ -290,8 +291,7 @@ def _purge_referring(
 
     InnoDB checks foreign keys row by row, so the foreign keys of those become NULL if they can.
     """
-    model: Model = relation.related_model
-    field = relation.field
+    model, field = relation.related_model, relation.field
     doomed = being_removed(model)
     referred = Q((f"{field.name}__in", instances))
     is_deferred = connections[using].features.can_defer_constraint_checks

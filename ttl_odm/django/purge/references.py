@@ -8,7 +8,7 @@ hooks) must be removed before that; in a sweep, live ones keep the rows that the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from django.db import models
 from django.db.models.deletion import get_candidate_relations_to_delete
@@ -18,10 +18,11 @@ from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
 
     from ttl_odm.django.policy.bindings import Model
 
-    Relations = Sequence[tuple[Any, Any]]
+    Relations: TypeAlias = Sequence[tuple[Any, Any]]
     """Foreign keys, each with the field that it refers to."""
 
 NO_HOOKS: Final = Hooks()
@@ -30,7 +31,21 @@ _referring: Final[dict[Model, tuple[int, Relations]]] = {}
 """What `referring_keys` has found for a model, and how many policies there were."""
 
 
-def keeping_rows(relation: Any) -> tuple[str, str] | None:
+class Relation(Protocol):
+    """A foreign key as seen from the model that it refers to; django-stubs' types are wider."""
+
+    @property
+    def related_model(self) -> Model:
+        """The model that has the foreign key."""
+        ...
+
+    @property
+    def field(self) -> Any:
+        """The foreign key."""
+        ...
+
+
+def keeping_rows(relation: Relation) -> tuple[str, str] | None:
     """Return the warning for a relation that keeps expired rows, and the fix; None for others."""
     field, other = relation.field, relation.related_model._meta
     on_delete = field.remote_field.on_delete
@@ -50,12 +65,12 @@ def keeping_rows(relation: Any) -> tuple[str, str] | None:
     return message, hint
 
 
-def relations_of(model: Model) -> list[Any]:
+def relations_of(model: Model) -> list[Relation]:
     """Return the relations that Django follows when it deletes rows of a model."""
     return list(cast("Any", get_candidate_relations_to_delete)(model._meta))
 
 
-def referring(model: Model) -> list[Any]:
+def referring(model: Model) -> list[Relation]:
     """Return the relations by which rows that may have expired refer to rows of a model."""
     return [
         relation
@@ -81,7 +96,7 @@ def referring_keys(model: Model) -> Relations:
     return keys
 
 
-def _may_expire_alone(relation: Any) -> bool:
+def _may_expire_alone(relation: Relation) -> bool:
     field, policy = relation.field, table_policy(relation.related_model._meta.db_table)
     return policy is not None and not field.remote_field.parent_link and not policy.is_link(field)
 
@@ -99,7 +114,7 @@ def is_recorded(model: Model, hooks: Hooks = NO_HOOKS) -> bool:
     )
 
 
-def is_silent(relation: Any) -> bool:
+def is_silent(relation: Relation) -> bool:
     """Whether the database may delete the rows that refer to others by this relation."""
     on_delete = relation.field.remote_field.on_delete
     if on_delete is models.DO_NOTHING:
@@ -107,7 +122,7 @@ def is_silent(relation: Any) -> bool:
     return on_delete is getattr(models, "DB_CASCADE", models.DO_NOTHING)
 
 
-def endangering(model: Model, hooks: Hooks = NO_HOOKS) -> Iterator[Any]:
+def endangering(model: Model, hooks: Hooks = NO_HOOKS) -> Iterator[Relation]:
     """Yield the relations by which a plain DELETE reaches rows that must be removed before it."""
     yield from _endangering(model, hooks, frozenset())
 
@@ -117,7 +132,7 @@ def endangers(model: Model, hooks: Hooks = NO_HOOKS) -> bool:
     return any(True for _ in endangering(model, hooks))
 
 
-def _endangering(model: Model, hooks: Hooks, above: frozenset[Model]) -> Iterator[Any]:
+def _endangering(model: Model, hooks: Hooks, above: frozenset[Model]) -> Iterator[Relation]:
     for relation in relations_of(model):
         other = relation.related_model
         if is_silent(relation):
@@ -130,7 +145,7 @@ def _endangering(model: Model, hooks: Hooks, above: frozenset[Model]) -> Iterato
             yield relation
 
 
-def _changes_policy(relation: Any) -> bool:
+def _changes_policy(relation: Relation) -> bool:
     """Whether the database moves rows to another default: that of no scope."""
     names = ("DB_SET_NULL", "DB_SET_DEFAULT")
     changing = [getattr(models, name) for name in names if hasattr(models, name)]
