@@ -240,7 +240,8 @@ def test_tail_follows_until_a_signal_and_misses_no_late_commit(
     (last,) = outbox.recorded(1)
 
     def record(name: str, at: datetime) -> None:
-        outbox.record([replace(last.event, id=name, key=(name,))], at, [])
+        event = replace(last.event, id=name, key=(name,))
+        outbox.record([event], at, Subscription("no consumer gets it"))
 
     second = timedelta(seconds=1)
     reader = Reader(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.events.subject import BEFORE, HOUR
-from ttl_odm.events.newcomers import SETTLING
+from ttl_odm.events.intervals import SETTLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -478,11 +478,11 @@ def test_an_end_of_ones_own_may_have_events() -> None:
 async def test_an_error_of_the_server_is_tried_again(
     mongodb_url: str, ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttl_odm.events.beanie import recording
+    from ttl_odm.events.beanie import recorder
 
     model = seat_hold()
     record_expired(model)
-    insert_events, looks = recording.insert_events, []
+    insert_events, looks = recorder.insert_events, []
 
     async def away_at_first(*events: Any) -> int:
         looks.append(events)
@@ -490,7 +490,7 @@ async def test_an_error_of_the_server_is_tried_again(
             raise OperationFailure("a conflict", 112)
         return await insert_events(*events)
 
-    monkeypatch.setattr(recording, "insert_events", away_at_first)
+    monkeypatch.setattr(recorder, "insert_events", away_at_first)
     async with swept(mongodb_url, model) as place:
         await expire(place, ttl_clock, 1, 2)
         assert (await place.sweep()).deleted == 2

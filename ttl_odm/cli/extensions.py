@@ -40,7 +40,7 @@ _MONGODB_CHECKS: Final = ("ttl_odm.events.cli.checks_mongodb",)
 """Modules, each with ``check``: a coroutine function that returns findings on a database and its
 targets. They are asked after the checks of the base."""
 
-_STATUS: Final = {"ttl_odm.events": "ttl_odm.events.cli.status"}
+_STATUS: Final = {"ttl_odm.events": "ttl_odm.events.cli.commands"}
 """Modules with ``further_status``, by the extension: `status` asks where an application uses it."""
 
 

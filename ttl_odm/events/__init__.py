@@ -1,20 +1,19 @@
 """Events of rows that have expired: recorded with the deletion, delivered at least once.
 
-An event is recorded in the transaction that deletes its row, so there is one for each life of a
-row, whatever crashes. It is delivered to each consumer until that has dealt with it.
+An event is recorded in the transaction that deletes its row, so there is exactly one for each life
+of a row, whatever crashes. It is delivered to each consumer until the consumer has dealt with it.
 
-- `expiry`: `Expiry`, what happened.
+- `expiry`: `Expiry`, an event.
 - `handlers`: `on_expired` and `on_expiring`, which register the functions of an application.
-- `worker`: what records and delivers events.
-- `reader`: `events`, for those who read them in a loop.
-- `outbox`: what these need of a database.
-- `looks`: when rows that are about to expire are looked for.
-- `newcomers`: which events a consumer that is new gets late.
-- `rows`: what tables keep of events.
+- `worker`: the workers, which record and deliver events.
+- `reader`: `events`, for programs that read events in a loop.
+- `outbox`: the interfaces of a database for workers and readers.
+- `intervals`: when workers and readers repeat reads that may take long.
+- `rows`: events and consumers as tables keep them.
 - `sqlalchemy`, `django`, `beanie`: the tables or collections, and how events are recorded.
-- `findings`: what checks report, whatever the adapter.
-- `cli`, `metrics`, `tail`, `text`: what operators see of an outbox.
-- `testing`: the events of a test, whose clock moves.
+- `findings`: what checks report, for all adapters.
+- `cli`, `metrics`, `tail`, `text`: the outbox for operators.
+- `testkit`: the events of a test, whose clock moves.
 """
 
 from ttl_odm.events.expiry import Expiry

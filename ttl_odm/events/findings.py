@@ -1,7 +1,7 @@
-"""What is wrong with the events of an application, as `check` reports it.
+"""The findings of `check` about the events of an application.
 
-An adapter says what it has found in its database; the findings, and their words, are here. This
-module must not know any database.
+An adapter passes the state of its database; the findings and their texts are made here. This module
+must not know any database.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ttl_odm.events.outbox import ConsumerState, Subscription
 
 LATE: Final = 3600.0
-"""Seconds for which an event may wait for a consumer without a finding."""
+"""The seconds that an event may wait for a consumer without a finding."""
 
 
 class NoEvents(Enum):
-    """Why a table has no events: the reason, and what to do about it."""
+    """Why a table has no events: the reason and the fix."""
 
     NO_POLICY = "it has no policy", "declare __ttl__ on the model of {table}"
     FOLLOWS = (
@@ -42,13 +42,13 @@ class NoEvents(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What an adapter's users type or call.
+    """The commands and functions of an adapter, for the texts of findings.
 
     Attributes:
         command: The command that shows events, and retries them.
-        options: What follows its own options.
-        where: The program that has the command, unless `command` says it.
-        worker: What delivers events to handlers.
+        options: The options after those of the command.
+        where: The program of the command, unless `command` names it.
+        worker: The worker that delivers events to handlers.
         engine: The first argument of ``events()``.
     """
 
@@ -59,7 +59,7 @@ class Tools:
     engine: str = "engine"
 
     def typed(self, words: str) -> str:
-        """Return the command with further words."""
+        """Return the command line with further words."""
         return f"{self.command} {words}{self.options}"
 
 
@@ -69,8 +69,8 @@ def uncalled(
     """Find handlers that are never called.
 
     Args:
-        handlers: Those of this process.
-        reason: Returns why the table of one has no events; None if it has, or isn't known here.
+        handlers: The handlers of this process.
+        reason: Returns why a handler's table has no events; None if it has, or isn't known here.
     """
     for handler in handlers:
         why_not = reason(handler)
@@ -85,17 +85,17 @@ def uncalled(
 def unrecorded(
     target: str, recorded: Collection[Subscription], missing: Sequence[str], fix: str
 ) -> Iterator[Finding]:
-    """Report that events of a table can't be recorded, if tables for them are missing.
+    """Report that a table's events can't be recorded, if tables for them are missing.
 
     Args:
         target: The table.
-        recorded: Which events of it are recorded.
+        recorded: Its events that the application wants recorded.
         missing: The names of the missing tables.
-        fix: What creates them.
+        fix: The command that creates them.
     """
     if not missing or not recorded:
         return
-    if any(one.kind == EXPIRED for one in recorded):
+    if any(events.kind == EXPIRED for events in recorded):
         what = "no expired row of it can be deleted, because its events can't be recorded"
     else:
         what = "no warning of its rows can be recorded"
@@ -113,50 +113,50 @@ def unread(
 
     Args:
         target: The table.
-        recorded: Which events of it are recorded.
-        known: What the database's consumers get.
-        tools: The adapter's.
+        recorded: The events that are recorded.
+        known: The subscriptions of the database's consumers.
+        tools: The adapter's commands and functions.
     """
-    lost = [one for one in recorded if not any(_has(consumer, one) for consumer in known)]
-    nobody = "no consumer gets them: no worker with a handler, and no reader, has ever connected"
+    lost = [events for events in recorded if not any(_has(one, events) for one in known)]
+    reason = "no consumer gets them: no worker with a handler, and no reader, has ever connected"
     run = f"run {tools.worker} where its handlers are imported, or read events({tools.engine}, "
-    if any(one.kind == EXPIRED for one in lost):
+    if any(events.kind == EXPIRED for events in lost):
         yield Finding(
             Severity.WARNING,
             "unread-events",
             target,
-            f"its events are recorded, but {nobody}",
+            f"its events are recorded, but {reason}",
             f"{run}consumer=...); to record none, remove on_expired() and record_expired()",
         )
-    befores = sorted(one.before for one in lost if one.before is not None)
+    befores = sorted(events.before for events in lost if events.before is not None)
     if befores:
         times = " and ".join(age(before.total_seconds()) for before in befores)
         yield Finding(
             Severity.WARNING,
             "unread-warnings",
             target,
-            f"warnings are recorded {times} before its rows expire, but {nobody}",
+            f"warnings are recorded {times} before its rows expire, but {reason}",
             f"{run}consumer=..., kinds=[{EXPIRING!r}]); to record none, remove on_expiring() and "
             "record_expiring()",
         )
 
 
-def _has(known: Subscription, recorded: Subscription) -> bool:
-    """Whether a consumer gets events that are recorded."""
+def _has(subscription: Subscription, recorded: Subscription) -> bool:
+    """Whether a subscription includes recorded events."""
     return (
-        known.table in (recorded.table, EVERY_TABLE)
-        and known.kind == recorded.kind
-        and known.before in (None, recorded.before)
+        subscription.table in (recorded.table, EVERY_TABLE)
+        and subscription.kind == recorded.kind
+        and subscription.before in (None, recorded.before)
     )
 
 
 def of_consumers(target: str, states: Iterable[ConsumerState], tools: Tools) -> Iterator[Finding]:
-    """Find consumers that fail, and those that have events wait for too long.
+    """Find consumers that fail, and consumers whose events wait for too long.
 
     Args:
         target: The table of deliveries.
-        states: What the consumers haven't dealt with.
-        tools: The adapter's.
+        states: The states of the consumers.
+        tools: The adapter's commands and functions.
     """
     for state in states:
         name = shlex.quote(state.consumer)

@@ -1,7 +1,7 @@
-"""Who is told of events: functions of the application, each a consumer of its own.
+"""Handlers: functions of the application that get events, each a consumer of its own.
 
-`on_expired` and `on_expiring` register one. Nothing is imported, and no database is asked, before a
-worker needs it, or a row of the table is deleted.
+`on_expired` and `on_expiring` register one. They don't connect to a database: that happens when a
+worker starts, or a row of the table is deleted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound=Callable[[Expiry], object])
 
 ATTEMPTS: Final = 16
-"""Deliveries of an event to a handler that fails, before it is dead: over four hours."""
+"""The deliveries of an event to a failing handler before it is dead: over four hours."""
 
 LONGEST_NAME: Final = 200
-"""The most characters of a consumer's name, by its column."""
+"""The most characters of a consumer's name, the size of its column."""
 
 LONGEST_REST: Final = timedelta(hours=1)
 
@@ -40,7 +40,7 @@ _ADAPTERS: Final = {
     "pymongo": "beanie",
     "sqlalchemy": "sqlalchemy",
 }
-"""Packages of `ttl_odm.events` by the library that a model, or an engine, is of."""
+"""The packages of `ttl_odm.events` by the library of a model, or an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,21 @@ class Handler:
     """A function that gets events of one table.
 
     Attributes:
-        consumer: Its name, under which the database keeps what it hasn't dealt with.
-        wanted: Which events it gets.
+        consumer: Its name, under which the database keeps the events that it hasn't dealt with.
+        subscription: Which events it gets.
         call: The function; with an `AsyncEventWorker` it may be a coroutine function.
         attempts: How often an event is delivered to it before it is dead.
     """
 
     consumer: str
-    wanted: Subscription
+    subscription: Subscription
     call: Callable[[Expiry], object]
     attempts: int = ATTEMPTS
 
     @property
     def table(self) -> str:
         """The table whose events it gets."""
-        return self.wanted.table
+        return self.subscription.table
 
     @property
     def is_async(self) -> bool:
@@ -71,12 +71,12 @@ class Handler:
 
 
 handlers: list[Handler] = []
-"""All that are registered in this process."""
+"""All handlers of this process."""
 
 
-def consumers_here(wanted: Subscription) -> set[str]:
-    """Return the consumers of this process's handlers, of which the database may not know yet."""
-    return {one.consumer for one in handlers if one.wanted == wanted}
+def consumers_here(recorded: Subscription) -> set[str]:
+    """Return the consumers of this process's handlers, which the database may not know yet."""
+    return {handler.consumer for handler in handlers if handler.subscription == recorded}
 
 
 def on_expired(
@@ -93,22 +93,22 @@ def on_expired(
     raises an exception gets the event again: after 1, 2, 4 ... seconds, at most an hour.
 
     Args:
-        target: A SQLAlchemy model or Table, a Django model, or a Beanie document class, that has a
+        target: A SQLAlchemy model or Table, a Django model, or a Beanie document class, with a
             policy of its own; or the name of a table or collection whose events another process
             records.
-        include: The names of further columns that the events are to have; see `Expiry`.
+        include: The names of further columns whose values the events get; see `Expiry`.
         name: The consumer's name, which must stay the same when the function moves; by default its
             module and its qualified name.
         attempts: How often an event is delivered before it is dead.
 
     Returns:
-        A decorator, which returns the function as it is.
+        A decorator, which returns the function unchanged.
 
     Raises:
-        TTLConfigurationError: The target has no policy, or can't have events; or there is such a
-            consumer already.
+        TTLConfigurationError: The target has no policy, or can't have events; or the name is
+            already taken.
     """
-    return _registering(_recorded(target, include, None), name, attempts)
+    return _registration(_recorded(target, include, None), name, attempts)
 
 
 def on_expiring(
@@ -121,31 +121,32 @@ def on_expiring(
 ) -> Callable[[HandlerT], HandlerT]:
     """Register a function that is called with the `Expiry` of each row that is about to expire.
 
-    That is when only `before` is left, or at once for a row whose ttl is shorter. There is one
-    event for each life of a row, and another one if its end is moved meanwhile: by its own ttl, or
+    It is called `before` the end of the row, or at once for a row with a shorter ttl. There is one
+    event for each life of a row, and another one if its end is moved meanwhile, by its own ttl or
     by a default. An event isn't delivered if its row has been renewed, or is gone.
 
     Args:
-        target: As for `on_expired`.
+        target: See `on_expired`.
         before: How long before the end: seconds, or a timedelta of whole seconds.
-        include: As for `on_expired`.
-        name: As for `on_expired`.
-        attempts: As for `on_expired`.
+        include: See `on_expired`.
+        name: See `on_expired`.
+        attempts: See `on_expired`.
 
     Returns:
-        A decorator, which returns the function as it is.
+        A decorator, which returns the function unchanged.
 
     Raises:
-        TTLConfigurationError: As for `on_expired`; or `before` isn't whole seconds from 1 on, or is
+        TTLConfigurationError: See `on_expired`; or `before` isn't whole seconds from 1 on, or is
             longer than events are kept.
     """
-    left = _left(before)
-    return _registering(_recorded(target, include, left), name, attempts)
+    checked = _checked_before(before)
+    return _registration(_recorded(target, include, checked), name, attempts)
 
 
-def _registering(
-    wanted: Subscription, name: str | None, attempts: int
+def _registration(
+    subscription: Subscription, name: str | None, attempts: int
 ) -> Callable[[HandlerT], HandlerT]:
+    """The decorator that registers a function for events."""
     if integral(attempts) is None or attempts < 1:
         raise TTLConfigurationError(
             f"attempts = {attempts!r}: give a whole number, 1 for a single delivery."
@@ -160,25 +161,25 @@ def _registering(
                 f"{consumer} has no name that is the same in every process: give name=."
             )
         check_name(consumer)
-        known = next((one for one in handlers if one.consumer == consumer), None)
+        known = next((handler for handler in handlers if handler.consumer == consumer), None)
         if known is not None:
-            if _name_of(known.call) != _name_of(function):  # otherwise its module was reloaded
+            if _name_of(known.call) != _name_of(function):  # if equal, its module was reloaded
                 raise TTLConfigurationError(
                     f"There is a consumer {consumer!r} already: give one of the handlers a name=."
                 )
             handlers.remove(known)
-        handlers.append(Handler(consumer, wanted, function, attempts))
+        handlers.append(Handler(consumer, subscription, function, attempts))
         return function
 
     return register
 
 
 def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
-    """Record an event for each row of a model that has expired, in the transaction that deletes it.
+    """Record an event for each expired row of a model, in the transaction that deletes it.
 
-    That transaction is a sweep's, or of a write that takes a key of the row. What is recorded is
-    kept in the tables that `event_tables` describes, which are added to the model's MetaData; on
-    Django in those of the app ``ttl_odm.events.django``; or in collections of the documents'
+    That is the transaction of a sweep, or of a write that takes a key of the row. Events are kept
+    in the tables that `event_tables` describes, which are added to the model's MetaData; on Django
+    in the tables of the app ``ttl_odm.events.django``; or in collections of the documents'
     database.
 
     `on_expired` calls it. It is needed only where the process that deletes rows has no handler.
@@ -186,15 +187,15 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
     Args:
         target: A SQLAlchemy model or Table, a Django model, or a Beanie document class, with a
             policy of its own.
-        include: The names of further columns that the events are to have. A second call adds to
+        include: The names of further columns whose values the events get. A second call adds to
             them.
 
     Returns:
         The name of the table.
 
     Raises:
-        TTLConfigurationError: The target has no policy, or can't have events, or lacks such a
-            column.
+        TTLConfigurationError: The target has no policy, or can't have events, or lacks one of the
+            columns.
     """
     recorded: str = adapter_of(target).record(target, tuple(include))
     return recorded
@@ -203,27 +204,27 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
 def record_expiring(target: Any, *, before: timedelta | float, include: Iterable[str] = ()) -> str:
     """Record an event for each row of a model that is about to expire.
 
-    A worker does so, for the models that it is given. `on_expiring` calls this function: it is
-    needed only where the process of the worker has no handler.
+    A worker records them, for its models. `on_expiring` calls this function. It is needed only
+    where the process of the worker has no handler.
 
     Args:
-        target: As for `record_expired`.
+        target: See `record_expired`.
         before: How long before the end: seconds, or a timedelta of whole seconds.
-        include: As for `record_expired`.
+        include: See `record_expired`.
 
     Returns:
         The name of the table.
 
     Raises:
-        TTLConfigurationError: As for `record_expired`; or `before` isn't whole seconds from 1 on,
-            or is longer than events are kept.
+        TTLConfigurationError: See `record_expired`; or `before` isn't whole seconds from 1 on, or
+            is longer than events are kept.
     """
-    warned: str = adapter_of(target).warn(target, _left(before), tuple(include))
+    warned: str = adapter_of(target).warn(target, _checked_before(before), tuple(include))
     return warned
 
 
 def adapter_of(target: Any) -> Any:
-    """Return the package that knows a model, an engine or their like.
+    """Return the package of `ttl_odm.events` for a model, an engine, a connection or a database.
 
     Raises:
         TTLConfigurationError: There is none.
@@ -240,15 +241,15 @@ def adapter_of(target: Any) -> Any:
 
 
 def rest_after(delivery: int) -> timedelta:
-    """How long to wait after a delivery that failed: 1, 2, 4 ... seconds, at most an hour."""
+    """Return the rest after a delivery that failed: 1, 2, 4 ... seconds, at most an hour."""
     return min(timedelta(seconds=2 ** min(delivery - 1, 20)), LONGEST_REST)
 
 
 def check_name(consumer: object) -> None:
-    """Reject what can't be a consumer's name.
+    """Reject a value that can't be a consumer's name.
 
     Raises:
-        TTLConfigurationError: It isn't text, or is too long.
+        TTLConfigurationError: It isn't text, or is empty or too long.
     """
     if not isinstance(consumer, str) or not 0 < len(consumer) <= LONGEST_NAME:
         raise TTLConfigurationError(
@@ -256,7 +257,7 @@ def check_name(consumer: object) -> None:
         )
 
 
-def _left(before: timedelta | float) -> timedelta:
+def _checked_before(before: timedelta | float) -> timedelta:
     seconds = whole_seconds(before, lowest=1)
     if seconds is None:
         raise TTLConfigurationError(
@@ -266,7 +267,7 @@ def _left(before: timedelta | float) -> timedelta:
 
 
 def _recorded(target: Any, include: Iterable[str], before: timedelta | None) -> Subscription:
-    """Return which events of a table are meant; they are recorded if its model was given."""
+    """The subscription to events of a target, which are recorded from now on if it is a model."""
     kind: Kind = EXPIRED if before is None else EXPIRING
     if not isinstance(target, str):
         if before is None:

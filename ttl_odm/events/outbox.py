@@ -1,7 +1,7 @@
-"""What workers and readers need of a database: `EventSource`, `Outbox`, `Warnings`.
+"""The interfaces of a database for workers and readers: `EventSource`, `Outbox`, `Warnings`.
 
 An adapter implements each of them once for synchronous and once for asynchronous engines; the
-methods of `AsyncOutbox` and `AsyncWarnings` are coroutines.
+methods of `AsyncOutbox` and `AsyncWarnings` are coroutine functions.
 
 This module must not know any database.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ttl_odm.events.expiry import Expiry, Kind
 
 EVERY_TABLE: Final = "*"
-"""Instead of a table's name: the events of all tables."""
+"""In place of a table's name: all tables."""
 
 LONGEST_ERROR: Final = 2000
-"""Characters of a handler's error that are kept."""
+"""The most characters of a handler's error that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Subscription:
     """Which events a consumer gets.
 
     Attributes:
-        table: Those of this table, or of `EVERY_TABLE`.
-        kind: Those of this kind.
-        before: For warnings: only those that are given so long before the end; None for all.
+        table: The table, or `EVERY_TABLE`.
+        kind: The kind of events.
+        before: For warnings: how long before the end they are given; None for all warnings.
     """
 
     table: str
@@ -62,7 +62,7 @@ class OpenDelivery:
         event: The event, with the number of its deliveries so far.
         consumer: The consumer.
         due_at: When it is delivered next (aware, UTC); None if it is dead.
-        error: What the last delivery has failed with; None if none has.
+        error: The error of the last delivery; None if it hasn't failed.
     """
 
     event: Expiry
@@ -81,16 +81,16 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """A consumer, and what it hasn't dealt with.
+    """A consumer, and how many events it hasn't dealt with.
 
     Attributes:
         consumer: Its name.
-        subscriptions: What it gets.
+        subscriptions: Which events it gets.
         pending: How many events will be delivered to it.
-        retried: How many of these have been delivered before.
-        dead: How many won't, since they have failed too often.
-        lag: For how many seconds the oldest event that will be delivered has been recorded, by the
-            database's clock; 0.0 if there is none.
+        retried: How many of the pending events were delivered before.
+        dead: How many events won't be delivered any more, since they have failed too often.
+        lag: The seconds since the oldest pending event was recorded, by the database's clock; 0.0
+            if there is none.
     """
 
     consumer: str
@@ -104,163 +104,165 @@ class ConsumerState:
 class Outbox(Protocol):
     """The events of a database, and which of them consumers haven't dealt with."""
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
-        """Let a consumer have some events.
+    def subscribe(self, consumer: str, subscriptions: Collection[Subscription]) -> bool:
+        """Subscribe a consumer to events.
 
-        It gets those that are kept already, too. A second call changes the `before` of a
-        subscription to the same table and kind, and hands over what was committed late.
+        It also gets the events that are already kept. A second call changes the `before` of a
+        subscription to the same table and kind, and hands over the events that were committed late.
 
         Returns:
             Whether events may still be committed late, so that it has to be called again; see
-            `ttl_odm.events.newcomers`.
+            `ttl_odm.events.intervals`.
         """
         ...
 
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
-        """Take events that are due for a consumer, so that nobody else does.
+        """Take events that are due for a consumer, so that no other worker takes them.
 
-        Those that have been due for longest come first. An event that is neither done nor failed by
-        then is due again when `hidden` is over. None are taken if somebody else is in the way.
+        The events that have been due for longest come first. An event that is neither done nor
+        failed is due again when `hidden` is over. If another worker is in the way, none is taken.
         """
         ...
 
     def done(self, deliveries: Collection[Delivery]) -> None:
-        """Note that a consumer has dealt with events; those that were taken again are left."""
+        """Note that a consumer has dealt with events, except for those that were taken again."""
         ...
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
-        """Note that it hasn't, and when the event is due again; None if it is dead."""
+        """Note that a delivery has failed, and how long it rests; None if it is dead."""
         ...
 
     def states(self) -> Sequence[ConsumerState]:
-        """Return all consumers by name, and what they haven't dealt with."""
+        """Return all consumers by name, and how many events they haven't dealt with."""
         ...
 
     def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
-        """Return the events that were recorded last, of these the oldest first.
+        """Return the events that were recorded last, the oldest of them first.
 
-        With `since` only those that were recorded at that instant (aware) or later.
+        With `since`, only events that were recorded at that instant (aware) or later.
         """
         ...
 
     def opened(
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
-        """Return what consumers haven't dealt with, the events that were recorded first first.
+        """Return the events that consumers haven't dealt with, the oldest first.
 
         Args:
-            limit: How many there may be.
-            consumer: Only what this one hasn't.
-            dead: Only what is dead, or only what isn't.
+            limit: The most that are returned.
+            consumer: Only those of this consumer.
+            dead: Only dead ones, or only those that aren't; None for both.
         """
         ...
 
     def retry(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """Let events be delivered at once that a consumer, or any, hasn't dealt with.
+        """Have events delivered at once; return the number of their deliveries.
 
-        Without the ids of events these are all dead ones. Returns how many there were.
+        Args:
+            consumer: To this consumer only; None for each that hasn't dealt with them.
+            events: Their ids; None for all dead events.
         """
         ...
 
     def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """Let nobody have events that a consumer, or any, hasn't dealt with; see `retry`."""
+        """Have events not delivered any more; arguments and result as for `retry`."""
         ...
 
     def forget(self, consumer: str) -> int:
-        """Remove a consumer whose handler is gone, and return how many events it hadn't dealt with.
+        """Remove a consumer whose handler is gone; return how many events it hadn't dealt with.
 
-        It comes back as soon as a process that has its handler starts again. Not in one
-        transaction, since these may be many.
+        It comes back as soon as a process that has its handler starts again. It takes several
+        transactions, since the events may be many.
         """
         ...
 
 
 class AsyncOutbox(Protocol):
-    """An `Outbox` whose methods are coroutines."""
+    """An `Outbox` whose methods are coroutine functions."""
 
-    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
-        """As in `Outbox`."""
+    async def subscribe(self, consumer: str, subscriptions: Collection[Subscription]) -> bool:
+        """See `Outbox`."""
         ...
 
     async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def done(self, deliveries: Collection[Delivery]) -> None:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def states(self) -> Sequence[ConsumerState]:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def opened(
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def retry(
         self, consumer: str | None = None, events: Collection[str] | None = None
     ) -> int:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
     async def forget(self, consumer: str) -> int:
-        """As in `Outbox`."""
+        """See `Outbox`."""
         ...
 
 
 class Warnings(Protocol):
-    """Events of rows that are about to expire, for all tables of a worker that have any."""
+    """Events of rows that are about to expire, for all tables of a worker that have such events."""
 
     def record(self) -> int:
         """Record the warnings that are due and weren't recorded yet, and return their number.
 
-        It is called twice a second, by the worker that sweeps. If two call it at the same time,
+        The worker that sweeps calls it twice a second. If two workers call it at the same time,
         each warning is recorded once.
         """
         ...
 
     def hold(self, event: Expiry) -> bool:
-        """Whether an event is still worth telling.
+        """Return whether an event still holds.
 
-        False for a warning whose row is gone, or expires at another instant. True for every event
-        that isn't a warning, or whose table isn't known here.
+        A warning doesn't hold if its row is gone, or expires at another instant. Any other event
+        holds, and so does one whose table isn't known here.
         """
         ...
 
 
 class AsyncWarnings(Protocol):
-    """`Warnings` whose methods are coroutines."""
+    """`Warnings` whose methods are coroutine functions."""
 
     async def record(self) -> int:
-        """As in `Warnings`."""
+        """See `Warnings`."""
         ...
 
     async def hold(self, event: Expiry) -> bool:
-        """As in `Warnings`."""
+        """See `Warnings`."""
         ...
 
 
 class EventSource(Protocol):
-    """Where the events of a worker, or of a reader, come from.
+    """The events of a worker, or of a reader.
 
     Attributes:
-        engine: What a `Sweeper` takes to connect.
-        targets: What a worker sweeps: the tables whose events are recorded, and the outbox.
+        engine: The engine, connection or database, as a `Sweeper` takes it.
+        targets: The tables that a worker sweeps: those whose events are recorded, and the outbox.
         tables: The names of the tables whose events, or warnings, are recorded.
         is_async: Whether the outbox and the warnings are asynchronous.
     """
@@ -275,11 +277,11 @@ class EventSource(Protocol):
         ...
 
     def warnings(self) -> Any:
-        """Return `Warnings` or `AsyncWarnings`; None if no table has any."""
+        """Return `Warnings` or `AsyncWarnings`; None if no table has warnings."""
         ...
 
     def leave_thread(self) -> None:
-        """Close the connection that the calling thread has to itself, if it has one.
+        """Close the calling thread's own connection, if it has one.
 
         A synchronous worker calls it at the end of its sweeping thread.
         """

@@ -1,4 +1,4 @@
-"""Reading the outbox: `events`, instead of handling them in a worker, and the consumers' states.
+"""Readers of the outbox: `events`, a loop in place of a worker; and the states of consumers.
 
 This module must not know any database.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.expiry import EXPIRED, EXPIRING
 from ttl_odm.events.handlers import adapter_of, check_name
-from ttl_odm.events.newcomers import Subscribing
+from ttl_odm.events.intervals import Resubscription
 from ttl_odm.events.outbox import EVERY_TABLE, Subscription
 from ttl_odm.events.worker import HIDDEN, POLL, checked_seconds
 
@@ -35,7 +35,7 @@ _EXPIRED: Final[tuple[Kind, ...]] = (EXPIRED,)
 
 
 class Events:
-    """The events of a consumer, which `events` returns, to be iterated over."""
+    """An iterable of the events of a consumer, which `events` returns."""
 
     def __init__(  # noqa: PLR0913 (see `events`)
         self,
@@ -57,25 +57,25 @@ class Events:
                 )
         self._source: EventSource = adapter_of(engine).read_from(engine, targets)
         tables = [EVERY_TABLE] if targets is None else self._source.tables
-        self._wanted = [Subscription(table, kind) for table in tables for kind in kinds]
+        self._subscriptions = [Subscription(table, kind) for table in tables for kind in kinds]
         self._consumer = consumer
         self._follow = follow
         self._poll = checked_seconds("poll", poll)
         self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
 
     def __iter__(self) -> Iterator[Expiry]:
-        """Go through the events that are due."""
+        """Iterate over the events that are due."""
         if self._source.is_async:
             raise TTLConfigurationError("The engine is asynchronous: write 'async for'.")
         outbox: Outbox = self._source.outbox()
         warnings: Warnings | None = self._source.warnings()
-        subscribing = Subscribing()
+        resubscription = Resubscription()
         while True:
-            if subscribing.is_due:
-                subscribing.begin()
-                unsettled = outbox.subscribe(self._consumer, self._wanted)
-                subscribing.end(is_unsettled=unsettled)
-            # One at a time, since the loop may end with any.
+            if resubscription.is_due:
+                resubscription.begin()
+                is_unsettled = outbox.subscribe(self._consumer, self._subscriptions)
+                resubscription.end(is_unsettled=is_unsettled)
+            # One at a time, since the caller may end the loop after any event.
             taken = outbox.take(self._consumer, 1, self._hidden)
             for delivery in taken:
                 if warnings is None or warnings.hold(delivery.event):
@@ -87,17 +87,17 @@ class Events:
                 time.sleep(self._poll)
 
     async def __aiter__(self) -> AsyncIterator[Expiry]:
-        """Go through the events that are due."""
+        """Iterate over the events that are due."""
         if not self._source.is_async:
             raise TTLConfigurationError("The engine isn't asynchronous: write 'for'.")
         outbox: AsyncOutbox = self._source.outbox()
         warnings: AsyncWarnings | None = self._source.warnings()
-        subscribing = Subscribing()
+        resubscription = Resubscription()
         while True:
-            if subscribing.is_due:
-                subscribing.begin()
-                unsettled = await outbox.subscribe(self._consumer, self._wanted)
-                subscribing.end(is_unsettled=unsettled)
+            if resubscription.is_due:
+                resubscription.begin()
+                is_unsettled = await outbox.subscribe(self._consumer, self._subscriptions)
+                resubscription.end(is_unsettled=is_unsettled)
             taken = await outbox.take(self._consumer, 1, self._hidden)
             for delivery in taken:
                 if warnings is None or await warnings.hold(delivery.event):
@@ -119,41 +119,40 @@ def events(  # noqa: PLR0913 (they are independent of one another)
     poll: float = POLL,
     hidden: float = HIDDEN,
 ) -> Events:
-    """Return the events that a consumer hasn't dealt with yet, to be read in a loop.
+    """Return the events that a consumer hasn't dealt with yet, for a loop.
 
     For example::
 
         for event in events(engine, consumer="mailer"):
             send(event)
 
-    An event is dealt with when the loop asks for the next one. If it raises an exception or ends
-    before that, the event comes again once `hidden` is over. Several processes may read for one
-    consumer: each event goes to one of them. A consumer that the database doesn't know yet begins
-    with the oldest event that is kept. Nothing here records events: an `EventWorker` does, or
-    any sweeper.
+    An event is dealt with when the loop asks for the next one. If the loop raises an exception or
+    ends before that, the event comes again once `hidden` is over. Several processes may read for
+    one consumer: each event goes to one of them. A new consumer begins with the oldest event that
+    is kept. This function records no events: an `EventWorker` does, or any sweeper.
 
     Args:
         engine: An Engine; or for ``async for`` an AsyncEngine, or a database of PyMongo's
             asynchronous driver or Motor.
-        targets: The models whose events are wanted, as a `Sweeper` takes them; None for the events
-            of all tables.
-        consumer: Its name, which must stay the same.
-        kinds: What it wants to know of: ``"expired"``, ``"expiring"``, or both.
+        targets: The models whose events to read, as a `Sweeper` takes them; None for the events of
+            all tables.
+        consumer: The name of the consumer, which must stay the same.
+        kinds: The kinds of events to read: ``"expired"``, ``"expiring"``, or both.
         follow: Whether to wait for further events at the end, for ever.
         poll: Seconds between two looks for further events.
-        hidden: Seconds after which an event is delivered again that wasn't dealt with.
+        hidden: Seconds after which an event that wasn't dealt with is delivered again.
 
     Raises:
-        TTLConfigurationError: The name, a kind, a number of seconds or the engine is none.
+        TTLConfigurationError: The name, a kind, a number of seconds or the engine isn't valid.
     """
     return Events(engine, targets, consumer, kinds=kinds, follow=follow, poll=poll, hidden=hidden)
 
 
 def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
-    """Return the consumers of a database by name, and what they haven't dealt with.
+    """Return the consumers of a database by name, with the numbers of events not dealt with.
 
-    It counts what is kept for them, which takes as long as a scan of that: ask when a monitoring
-    system does, not for each event.
+    It scans the deliveries that are kept: call it when a monitoring system asks, not for each
+    event.
 
     Args:
         engine: An Engine.
@@ -172,7 +171,7 @@ def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]
 
 
 async def async_consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
-    """Return the same with an AsyncEngine; see `consumer_states`."""
+    """Return the consumers of a database; see `consumer_states`, with an AsyncEngine."""
     source: EventSource = adapter_of(engine).read_from(engine, targets)
     if not source.is_async:
         raise TTLConfigurationError("The engine isn't asynchronous: call consumer_states(engine).")

@@ -1,8 +1,8 @@
-"""What an outbox keeps, under which names, for how long; and what the rows of its tables say.
+"""Events, consumers and deliveries as the tables of an outbox keep them.
 
 A delivery waits until its ``next_at``. If that is NULL and there is an ``error``, it is *dead*. If
 both are NULL, it is *done* or was skipped, and is kept only so that its event isn't handed to the
-consumer again. Most deliveries that are done are deleted: see `ttl_odm.events.newcomers`.
+consumer again. Most done deliveries are deleted at once: see `ttl_odm.events.intervals`.
 
 The adapters for SQL make the same tables, so that services of both can share them. This module must
 not know any database.
@@ -26,13 +26,13 @@ CONSUMERS: Final = "ttl_odm_consumers"
 DELIVERIES: Final = "ttl_odm_deliveries"
 
 RETENTION: Final = timedelta(days=7)
-"""For how long an event is kept from its recording on, whether it was delivered or not."""
+"""How long an event is kept after its recording, whether it was delivered or not."""
 
 
 def kept_until(event: Expiry, now: datetime, retention: timedelta = RETENTION) -> datetime:
-    """Return until when an event is kept that is recorded now.
+    """Return until when to keep an event that is recorded now.
 
-    A warning is kept at least until its row expires, or it would be given again.
+    A warning is kept at least until its row expires, or it would be recorded again.
     """
     return max(now + retention, event.expires_at)
 
@@ -68,28 +68,28 @@ def row_of(event: Expiry, now: datetime, retention: timedelta) -> dict[str, Any]
 
 
 def subscription_of(row: Any) -> Subscription:
-    """Return what the row of a consumer says, whose attributes are the columns."""
+    """Return the subscription of a consumer's row, whose attributes are the columns."""
     return Subscription(row.table_name, row.kind, before_of(row.before_seconds))
 
 
 def seconds_of(before: timedelta | None) -> int | None:
-    """What the outbox has for how long before its end a row is warned of."""
+    """Return the column's value for the time before the end at which a warning is given."""
     return None if before is None else int(before.total_seconds())
 
 
 def before_of(seconds: int | None) -> timedelta | None:
-    """How long before its end a row is warned of, as the outbox has it."""
+    """Return the time before the end at which a warning is given, from the column's value."""
     return None if seconds is None else timedelta(seconds=seconds)
 
 
 class Counts(NamedTuple):
-    """How many deliveries a consumer has not dealt with.
+    """How many deliveries a consumer hasn't dealt with.
 
     Attributes:
-        kept: All.
-        pending: Those that aren't dead.
-        retried: Those of them that were delivered before.
-        oldest: When the oldest of those that aren't dead was recorded; None if there is none.
+        kept: The number of all deliveries.
+        pending: The number of deliveries that aren't dead.
+        retried: How many of the pending ones were delivered before.
+        oldest: When the oldest pending one was recorded; None if there is none.
     """
 
     kept: int = 0
@@ -101,18 +101,18 @@ class Counts(NamedTuple):
 def states_of(
     subscribed: Iterable[tuple[str, Subscription]], counted: Mapping[str, Counts], now: datetime
 ) -> list[ConsumerState]:
-    """Return all consumers by name, given what each gets and how much it hasn't dealt with."""
-    wanted: dict[str, list[Subscription]] = {consumer: [] for consumer in counted}
-    for consumer, one in subscribed:
-        wanted.setdefault(consumer, []).append(one)
+    """Return all consumers by name, given their subscriptions and the counts of deliveries."""
+    by_consumer: dict[str, list[Subscription]] = {consumer: [] for consumer in counted}
+    for consumer, subscription in subscribed:
+        by_consumer.setdefault(consumer, []).append(subscription)
     states = []
-    for consumer, those in sorted(wanted.items()):
+    for consumer, subscriptions in sorted(by_consumer.items()):
         counts = counted.get(consumer, Counts())
         lag = 0.0 if counts.oldest is None else max((now - counts.oldest).total_seconds(), 0.0)
         states.append(
             ConsumerState(
                 consumer,
-                tuple(those),
+                tuple(subscriptions),
                 pending=counts.pending,
                 retried=counts.retried,
                 dead=counts.kept - counts.pending,

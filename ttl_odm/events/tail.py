@@ -1,8 +1,7 @@
-"""The events that were recorded last, and those that come: `Tail` decides what to read when.
+"""`Tail`: the events that were recorded last, and then those that are added.
 
-Each look is a generator: it yields what is to be asked of an outbox, is sent the answer, and
-returns the events that are new. Commands have the drivers: ``ttl-odm events`` awaits, Django's
-can't.
+Each look is a generator: it yields a question to an outbox, is sent the answer, and returns the new
+events. Commands have the drivers: ``ttl-odm events`` awaits the answers, Django's command can't.
 
 This module must not know a terminal, nor any database.
 """
@@ -31,10 +30,10 @@ POLL: Final = 1.0
 LEAST_POLL: Final = 0.1
 
 _LATE: Final = timedelta(seconds=10)
-"""How long a transaction may take to commit events that are still to be seen."""
+"""How long a transaction may take to commit an event that a later look still finds."""
 
 _CHUNK: Final = 1000
-"""Events that are asked for at once."""
+"""Events that a question asks for."""
 
 
 class Question(NamedTuple):
@@ -45,7 +44,7 @@ class Question(NamedTuple):
 
 
 class Stopping(Stop):
-    """What signals stop."""
+    """A loop that signals stop."""
 
     stop = Stop.ask
 
@@ -54,32 +53,32 @@ class Tail:
     """The end of an outbox.
 
     The time of an event is that of its transaction, which may commit after a later one. So each
-    look begins a while before the last event, and leaves out those that were there before.
+    look begins a while before the last event, and leaves out events that it knows.
     """
 
     def __init__(self) -> None:
-        self._found: Sequence[Recorded] = ()
+        self._events: Sequence[Recorded] = ()
 
     def first(self, number: int) -> Look:
         """Return so many of the last events; read all that the next look will find again."""
         limit = max(number, 1)
         while True:
-            found = yield Question(limit)
-            if len(found) < limit or found[0].at < found[-1].at - _LATE:
+            events = yield Question(limit)
+            if len(events) < limit or events[0].at < events[-1].at - _LATE:
                 break
             limit *= 2
-        self._found = found
-        return found[max(len(found) - number, 0) :]
+        self._events = events
+        return events[max(len(events) - number, 0) :]
 
     def further(self) -> Look:
-        """Return the events that have come since the last look."""
-        known = {one.event.id for one in self._found}
-        since = self._found[-1].at - _LATE if self._found else None
+        """Return the events that were added since the last look."""
+        known = {recorded.event.id for recorded in self._events}
+        since = self._events[-1].at - _LATE if self._events else None
         limit = _CHUNK
         while True:
-            found = yield Question(limit, since)
-            if len(found) < limit:
+            events = yield Question(limit, since)
+            if len(events) < limit:
                 break
             limit *= 2
-        self._found = found
-        return [one for one in found if one.event.id not in known]
+        self._events = events
+        return [recorded for recorded in events if recorded.event.id not in known]

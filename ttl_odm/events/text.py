@@ -1,4 +1,4 @@
-"""What people are shown of an outbox: tables of consumers and of their events, lines of events.
+"""The texts of commands about the outbox: tables of consumers and events, and sentences.
 
 This module must not know a terminal, nor any database.
 """
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from ttl_odm.events.outbox import ConsumerState, OpenDelivery, Recorded, Subscription
 
 _LONGEST_ERROR: Final = 100
-"""Characters of an error that a table has room for."""
+"""The most characters of an error in a table."""
+
+NO_CONSUMERS: Final = (
+    "The database knows no consumer: no worker or reader has connected to it so far."
+)
 
 
 def consumer_rows(states: Iterable[ConsumerState]) -> list[tuple[str, ...]]:
-    """The rows of a table of consumers, its head first."""
+    """Return the rows of a table of consumers, its head first."""
     return [
         ("consumer", "gets", "pending", "retried", "dead", "lag"),
         *(
@@ -43,26 +47,31 @@ def consumer_rows(states: Iterable[ConsumerState]) -> list[tuple[str, ...]]:
 
 
 def open_rows(opened: Iterable[OpenDelivery]) -> list[tuple[str, ...]]:
-    """The rows of a table of events that consumers haven't dealt with, its head first."""
+    """Return the rows of a table of events that consumers haven't dealt with, its head first."""
     return [
         ("event", "table", "key", "consumer", "deliveries", "due (UTC)", "error"),
         *(
             (
-                one.event.id,
-                visible(one.event.table),
-                _key(one.event),
-                visible(one.consumer),
-                str(one.event.delivery),
-                "dead" if one.due_at is None else _when(one.due_at),
-                _in_short(one.error),
+                delivery.event.id,
+                visible(delivery.event.table),
+                _key(delivery.event),
+                visible(delivery.consumer),
+                str(delivery.event.delivery),
+                "dead" if delivery.due_at is None else _when(delivery.due_at),
+                _in_short(delivery.error),
             )
-            for one in opened
+            for delivery in opened
         ),
     ]
 
 
+def more_than(limit: int) -> str:
+    """Return the hint below a table of events that is cut off."""
+    return f"There are more than {limit:,}: --limit shows them."
+
+
 def recorded_line(recorded: Recorded) -> str:
-    """An event in a line: when it was recorded (UTC), its id, what happened, and to which row."""
+    """Return an event as a line: when it was recorded (UTC), its id, what happened, and the row."""
     event = recorded.event
     kind = event.kind if event.before is None else f"{event.kind} ({_span(event.before)} before)"
     return "  ".join(
@@ -71,7 +80,7 @@ def recorded_line(recorded: Recorded) -> str:
 
 
 def unknown_consumer(consumer: str, states: Iterable[ConsumerState]) -> str | None:
-    """The error for a name that isn't a consumer's, with the names that are; None if it is one."""
+    """Return the error for a name that no consumer has; None if a consumer has it."""
     known = [state.consumer for state in states]
     if consumer in known:
         return None
@@ -79,19 +88,33 @@ def unknown_consumer(consumer: str, states: Iterable[ConsumerState]) -> str | No
     return f"There is no consumer {consumer!r}: {names}."
 
 
+def retried(number: int) -> str:
+    """Return the result of retrying events."""
+    return f"{counted(number, 'event')} will be delivered at once."
+
+
+def skipped(number: int) -> str:
+    """Return the result of skipping events."""
+    return f"{counted(number, 'event')} won't be delivered any more."
+
+
 def forgotten(consumer: str, number: int) -> str:
-    """What was done when a consumer has been removed."""
+    """Return the result of removing a consumer."""
     events = f"{counted(number, 'event')} won't be delivered to it any more"
     return f"{visible(consumer)} is forgotten; {events}."
 
 
 def consumer_dict(state: ConsumerState) -> dict[str, Any]:
-    """A consumer for JSON."""
+    """Return a consumer for JSON."""
     return {
         "consumer": state.consumer,
         "subscriptions": [
-            {"table": one.table, "kind": one.kind, "before": as_json(one.before)}
-            for one in state.subscriptions
+            {
+                "table": subscription.table,
+                "kind": subscription.kind,
+                "before": as_json(subscription.before),
+            }
+            for subscription in state.subscriptions
         ],
         "pending": state.pending,
         "retried": state.retried,
@@ -100,27 +123,27 @@ def consumer_dict(state: ConsumerState) -> dict[str, Any]:
     }
 
 
-def open_dict(one: OpenDelivery) -> dict[str, Any]:
-    """An event that a consumer hasn't dealt with, for JSON; an error in it has no password."""
+def open_dict(delivery: OpenDelivery) -> dict[str, Any]:
+    """Return an event that a consumer hasn't dealt with, for JSON; its error has no password."""
     return {
-        "consumer": one.consumer,
-        "due_at": as_json(one.due_at),
-        "error": None if one.error is None else without_passwords(one.error),
-        "event": one.event.to_dict(),
+        "consumer": delivery.consumer,
+        "due_at": as_json(delivery.due_at),
+        "error": None if delivery.error is None else without_passwords(delivery.error),
+        "event": delivery.event.to_dict(),
     }
 
 
 def recorded_dict(recorded: Recorded) -> dict[str, Any]:
-    """An event that was recorded, for JSON."""
+    """Return an event and when it was recorded, for JSON."""
     return {"recorded_at": as_json(recorded.at), "event": recorded.event.to_dict()}
 
 
-def _gets(wanted: Subscription) -> str:
-    table = "all tables" if wanted.table == EVERY_TABLE else visible(wanted.table)
-    if wanted.kind != EXPIRING:
+def _gets(subscription: Subscription) -> str:
+    table, kind, before = subscription.table, subscription.kind, subscription.before
+    table = "all tables" if table == EVERY_TABLE else visible(table)
+    if kind != EXPIRING:
         return table
-    before = "" if wanted.before is None else f" {_span(wanted.before)} before"
-    return f"{table} ({wanted.kind}{before})"
+    return f"{table} ({kind}{'' if before is None else f' {_span(before)} before'})"
 
 
 def _key(event: Expiry) -> str:
@@ -136,7 +159,7 @@ def _span(before: timedelta) -> str:
 
 
 def _in_short(error: str | None) -> str:
-    """The first line of an error, as far as there is room."""
+    """The first line of an error, cut off if it is too long."""
     first: Sequence[str] = without_passwords(error or "-").splitlines() or ("-",)
     line = visible(first[0])
     return line if len(line) <= _LONGEST_ERROR else f"{line[: _LONGEST_ERROR - 3]}..."

@@ -1,9 +1,9 @@
-"""`EventWorker` and `AsyncEventWorker`: they sweep what has events, and deliver these.
+"""`EventWorker` and `AsyncEventWorker`: they sweep the tables with events, and deliver the events.
 
-An event is recorded in the transaction that deletes its row. So that it is recorded at the instant
-when the row expires, and not at the next hourly sweep, a worker sweeps the tables with events twice
-a second, under a lease of its own: of many workers one sweeps. After each sweep it records the
-warnings that are due. All workers deliver.
+An event is recorded in the transaction that deletes its row. So that this happens when the row
+expires, and not at the next hourly sweep, a worker sweeps the tables with events twice a second,
+under a lease of its own: one of many workers sweeps. After each sweep it records the warnings that
+are due. All workers deliver.
 
 This module must not know any database.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
-from ttl_odm.events.newcomers import Subscribing
+from ttl_odm.events.intervals import Resubscription
 from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper, TransientStoreError
 from ttl_odm.sweeper.stop import Stop
 
@@ -47,7 +47,7 @@ LEASE: Final = "ttl_odm_events"
 _LEFT_TO_OTHERS: Final = (Ending.LEASE_HELD, Ending.STANDBY)
 
 LEASE_DURATION: Final = 10.0
-"""Seconds after which another worker sweeps instead of one that died."""
+"""The seconds after which another worker sweeps in place of one that died."""
 
 POLL: Final = 0.5
 HIDDEN: Final = 60.0
@@ -55,20 +55,20 @@ BATCH: Final = 100
 """The most events of a handler that a worker takes at once."""
 
 MOMENT: Final = 0.5
-"""Seconds that a handler should need for the events that are taken at once.
+"""The seconds that a handler should need for the events that are taken at once.
 
-Until these are over, events that it has dealt with come again if the worker dies.
+If the worker dies before these are over, events that the handler has dealt with come again.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of the events that a worker has delivered.
+    """The results of deliveries.
 
     Attributes:
-        done: How many a handler has dealt with.
-        failed: How many will be delivered again.
-        dead: How many won't, since they have failed too often.
+        done: How many events the handler has dealt with.
+        failed: How many events will be delivered again.
+        dead: How many events won't be delivered any more, since they have failed too often.
     """
 
     done: int = 0
@@ -80,15 +80,15 @@ class Delivered:
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """The number of deliveries."""
         return self.done + self.failed + self.dead
 
 
 OnDelivered: TypeAlias = Callable[[Delivered, str], object]
-"""Is called with what became of some events, and with the consumer that they were for."""
+"""A callback that gets the results of some deliveries, and the name of their consumer."""
 
 OnReport: TypeAlias = Callable[["SweepReport"], object]
-"""Is called with the report of a sweep that records events."""
+"""A callback that gets the report of a sweep that records events."""
 
 
 @dataclass(slots=True)
@@ -96,9 +96,9 @@ class _Batch:
     """The events of a handler that are taken at once: as many as it deals with in a `MOMENT`.
 
     Attributes:
-        size: How many.
+        size: The number of events.
         began: When they were taken, by `monotonic`.
-        done: Those that the handler has dealt with.
+        done: The deliveries that the handler has dealt with.
     """
 
     size: int = 1
@@ -111,11 +111,11 @@ class _Batch:
         self.done.clear()
 
     def may_go_on(self, hidden: timedelta) -> bool:
-        """Whether another one may be handled, before somebody else takes it."""
+        """Return whether there is time for another event before another worker may take it."""
         return monotonic() - self.began < hidden.total_seconds() / 2
 
     def end(self, taken: int) -> None:
-        """Choose the size of the next one."""
+        """Choose the size of the next batch."""
         seconds = monotonic() - self.began
         if seconds > MOMENT:
             self.size = max(self.size // 2, 1)
@@ -124,7 +124,7 @@ class _Batch:
 
 
 class Worker:
-    """The base of both workers: their arguments, and what they make of a failure."""
+    """The base of both workers: their arguments, callbacks, and what follows from a failure."""
 
     _is_async: bool
     _sweeping: Any  # a Sweeper or an AsyncSweeper
@@ -141,33 +141,37 @@ class Worker:
     ) -> None:
         source: EventSource = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
-            fitting = AsyncEventWorker if source.is_async else EventWorker
+            worker = AsyncEventWorker if source.is_async else EventWorker
             raise TTLConfigurationError(
                 f"{type(self).__name__} can't work with {type(engine).__name__}: "
-                f"use {fitting.__name__}."
+                f"use {worker.__name__}."
             )
         self._source = source
         self._poll = checked_seconds("poll", poll)
         self._hidden = timedelta(seconds=checked_seconds("hidden", hidden))
         self._stop = Stop()
-        self._rest = Stop()  # ends a wait for events
+        self._rest = Stop()  # ends the wait for events
         self._takes_all = targets is None
         self._on_delivered = on_delivered
         self._on_report = on_report
         self._batches: defaultdict[str, _Batch] = defaultdict(_Batch)
-        self._subscribing = Subscribing()
+        self._resubscription = Resubscription()
         self._handlers()
 
     def _handlers(self) -> list[Handler]:
-        """Those of the worker's tables, also of tables that it doesn't sweep if it takes all."""
-        mine = [one for one in handlers if self._takes_all or one.table in self._source.tables]
-        for handler in mine:
+        """The handlers of the worker's tables; all handlers if it was given no targets."""
+        own = [
+            handler
+            for handler in handlers
+            if self._takes_all or handler.table in self._source.tables
+        ]
+        for handler in own:
             if handler.is_async and not self._is_async:
                 raise TTLConfigurationError(
                     f"The handler {handler.consumer} is a coroutine function, which needs an "
                     "AsyncEventWorker."
                 )
-        return mine
+        return own
 
     def _sweeper(self, kind: Any, swept: Callable[[SweepReport], object]) -> Any:
         return kind(
@@ -175,18 +179,18 @@ class Worker:
             self._source.targets,
             lease_name=LEASE,
             lease_duration=LEASE_DURATION,
-            nice=0,  # what has expired since the last look is little, and somebody waits for it
+            nice=0,  # few rows have expired since the last sweep, and handlers wait for them
             on_report=swept,
         )
 
     def stop(self) -> None:
-        """End `run_forever` after the events at hand; may be called from anywhere."""
+        """End `run_forever` after the current events; may be called from any thread or signal."""
         self._stop.ask()
         self._rest.ask()
         self._sweeping.stop()
 
     def _reported(self, report: SweepReport) -> None:
-        """Pass on the report of a sweep, and deliver at once what it has recorded."""
+        """Pass on the report of a sweep, and have the events that it has recorded delivered."""
         if self._on_report is not None:
             self._on_report(report)
         for problem in report.problems:
@@ -194,8 +198,8 @@ class Worker:
         if report.deleted:
             self._rest.ask()
 
-    def _told(self, delivered: Delivered, handler: Handler) -> Delivered:
-        """Pass on what became of some events of a handler, if there were any."""
+    def _passed_on(self, delivered: Delivered, handler: Handler) -> Delivered:
+        """Pass on the results of a handler's deliveries, if there were any, and return them."""
         if self._on_delivered is not None and delivered.total:
             self._on_delivered(delivered, handler.consumer)
         return delivered
@@ -203,7 +207,7 @@ class Worker:
     def _failed(
         self, handler: Handler, delivery: Delivery, error: Exception
     ) -> tuple[str, timedelta | None]:
-        """What to note of an event on which a handler has raised, and for how long it rests."""
+        """The error to keep of a delivery that has failed, and the rest before the next one."""
         event, text = delivery.event, f"{type(error).__name__}: {error}"
         is_dead = event.delivery >= handler.attempts
         logger.warning(
@@ -234,14 +238,14 @@ class EventWorker(Worker):
         on_delivered: OnDelivered | None = None,
         on_report: OnReport | None = None,
     ) -> None:
-        """Look for models with events, and their handlers.
+        """Find the models with events, and their handlers.
 
         Args:
             engine: An Engine.
             targets: The models whose events are recorded and delivered, as a `Sweeper` takes
                 them; None for all models with events.
-            poll: Seconds between two looks for rows that have expired, and for events.
-            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
+            poll: Seconds between two looks for expired rows, and for events.
+            hidden: Seconds after which an event is delivered again if its handler hasn't returned,
                 since its worker may have died. No handler should take longer.
             on_delivered: Called after some events were delivered to a handler, with their
                 `Delivered` and the name of the handler's consumer; for metrics.
@@ -249,8 +253,8 @@ class EventWorker(Worker):
                 metrics.
 
         Raises:
-            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
-                fit.
+            TTLConfigurationError: There is no model with events, the engine is asynchronous, or a
+                handler is a coroutine function.
         """
         super().__init__(
             engine,
@@ -265,9 +269,9 @@ class EventWorker(Worker):
         self._sweeping: Sweeper = self._sweeper(Sweeper, self._swept)
 
     def run_once(self) -> Delivered:
-        """Sweep once, and deliver what is due by then, once.
+        """Sweep once, and deliver the events that are due then, once.
 
-        A sweep that another worker does, or that fails, doesn't keep events from being delivered.
+        It delivers events even if another worker sweeps, or the sweep fails.
         """
         self._subscribe()
         self._swept(self._sweeping.run_once())
@@ -276,15 +280,15 @@ class EventWorker(Worker):
     def run_forever(self) -> None:
         """Sweep and deliver until `stop` is called.
 
-        Rows are swept in a thread of its own, so that a slow handler doesn't delay the events of
-        other rows. While the database can't be reached, it is tried again.
+        It sweeps in a thread of its own, so that a slow handler doesn't delay the events of other
+        rows. While the database is unreachable, it retries.
         """
         self._subscribe()
         with ThreadPoolExecutor(1, LEASE) as threads:
             sweep = threads.submit(self._sweep)
             try:
                 while not sweep.done():
-                    self._rest = Stop()  # before it looks: no sweep after that is missed
+                    self._rest = Stop()  # before the look: no sweep after that is missed
                     if self._stop.asked:
                         break
                     if not self._delivered():
@@ -294,14 +298,14 @@ class EventWorker(Worker):
             sweep.result()
 
     def _sweep(self) -> None:
-        """Sweep until `stop` is called, in a thread of its own."""
+        """Sweep until `stop` is called; runs in a thread of its own."""
         try:
             self._sweeping.run_forever(interval=self._poll, jitter=0.0)
         finally:
             self._source.leave_thread()
 
     def _swept(self, report: SweepReport) -> None:
-        """Record warnings after a sweep, unless another worker does, and deliver at once."""
+        """Record warnings after a sweep, unless another worker does, and have them delivered."""
         self._reported(report)
         if self._warnings is None or report.ended in _LEFT_TO_OTHERS:
             return
@@ -312,9 +316,9 @@ class EventWorker(Worker):
             logger.warning("Warnings weren't recorded: %s", error)
 
     def _delivered(self) -> bool:
-        """Deliver what is due, and return whether anything was."""
+        """Deliver the events that are due; return whether there were any."""
         try:
-            if self._subscribing.is_due:
+            if self._resubscription.is_due:
                 self._subscribe()
             return self._deliver_all().total > 0
         except TransientStoreError as error:
@@ -322,26 +326,26 @@ class EventWorker(Worker):
             return False
 
     def _subscribe(self) -> None:
-        self._subscribing.begin()
+        self._resubscription.begin()
         unsettled = [
-            self._outbox.subscribe(handler.consumer, [handler.wanted])
+            self._outbox.subscribe(handler.consumer, [handler.subscription])
             for handler in self._handlers()
         ]
-        self._subscribing.end(is_unsettled=any(unsettled))
+        self._resubscription.end(is_unsettled=any(unsettled))
 
     def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            batch, left = self._batches[handler.consumer], BATCH
-            while left > 0 and not self._stop.asked:
+            batch, remaining = self._batches[handler.consumer], BATCH
+            while remaining > 0 and not self._stop.asked:
                 size = batch.size
                 taken, delivered = self._deliver_batch(handler, batch)
-                result += self._told(delivered, handler)
-                left = left - taken if taken == size else 0
+                result += self._passed_on(delivered, handler)
+                remaining = remaining - taken if taken == size else 0
         return result
 
     def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
-        """Take events and deliver them; return how many were taken, and what became of them."""
+        """Take events and deliver them; return how many were taken, and the results."""
         batch.begin()
         taken = self._outbox.take(handler.consumer, batch.size, self._hidden)
         delivered = Delivered()
@@ -422,13 +426,13 @@ class AsyncEventWorker(Worker):
     async def run_forever(self) -> None:
         """Sweep and deliver until `stop` is called, or the task is cancelled.
 
-        While the database can't be reached, it is tried again.
+        While the database is unreachable, it retries.
         """
         await self._subscribe()
         sweep = asyncio.ensure_future(self._sweeping.run_forever(interval=self._poll, jitter=0.0))
         try:
             while not sweep.done():
-                self._rest = Stop()  # as above
+                self._rest = Stop()  # before the look: no sweep after that is missed
                 if self._stop.asked:
                     break
                 if not await self._delivered():
@@ -438,7 +442,7 @@ class AsyncEventWorker(Worker):
             await sweep
 
     async def _swept(self, report: SweepReport) -> None:
-        """Record warnings after a sweep, unless another worker does, and deliver at once."""
+        """Record warnings after a sweep, unless another worker does, and have them delivered."""
         self._reported(report)
         if self._warnings is None or report.ended in _LEFT_TO_OTHERS:
             return
@@ -449,9 +453,9 @@ class AsyncEventWorker(Worker):
             logger.warning("Warnings weren't recorded: %s", error)
 
     async def _delivered(self) -> bool:
-        """Deliver what is due, and return whether anything was."""
+        """Deliver the events that are due; return whether there were any."""
         try:
-            if self._subscribing.is_due:
+            if self._resubscription.is_due:
                 await self._subscribe()
             return (await self._deliver_all()).total > 0
         except TransientStoreError as error:
@@ -459,26 +463,26 @@ class AsyncEventWorker(Worker):
             return False
 
     async def _subscribe(self) -> None:
-        self._subscribing.begin()
+        self._resubscription.begin()
         unsettled = [
-            await self._outbox.subscribe(handler.consumer, [handler.wanted])
+            await self._outbox.subscribe(handler.consumer, [handler.subscription])
             for handler in self._handlers()
         ]
-        self._subscribing.end(is_unsettled=any(unsettled))
+        self._resubscription.end(is_unsettled=any(unsettled))
 
     async def _deliver_all(self) -> Delivered:
         result = Delivered()
         for handler in self._handlers():
-            batch, left = self._batches[handler.consumer], BATCH
-            while left > 0 and not self._stop.asked:
+            batch, remaining = self._batches[handler.consumer], BATCH
+            while remaining > 0 and not self._stop.asked:
                 size = batch.size
                 taken, delivered = await self._deliver_batch(handler, batch)
-                result += self._told(delivered, handler)
-                left = left - taken if taken == size else 0
+                result += self._passed_on(delivered, handler)
+                remaining = remaining - taken if taken == size else 0
         return result
 
     async def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
-        """Take events and deliver them; return how many were taken, and what became of them."""
+        """Take events and deliver them; return how many were taken, and the results."""
         batch.begin()
         taken = await self._outbox.take(handler.consumer, batch.size, self._hidden)
         delivered = Delivered()
@@ -512,9 +516,9 @@ def checked_seconds(name: str, value: float) -> float:
     """Return an argument that is a number of seconds.
 
     Raises:
-        TTLConfigurationError: It isn't, or isn't more than 0.
+        TTLConfigurationError: It isn't a number of seconds above 0.
     """
-    given: object = value
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < inf:
+    number: object = value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < inf:
         raise TTLConfigurationError(f"{name} = {value!r}: give seconds, more than 0.")
     return value

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ttl_odm.events.testing import ExpiredEvents
+    from ttl_odm.events.testkit import ExpiredEvents
     from ttl_odm.guard.sqlalchemy.watcher import assert_no_leaks
     from ttl_odm.testing.cleanup import async_empty, empty
     from ttl_odm.testing.clock import TTLClock
@@ -51,7 +51,7 @@ __all__ = [
 _HOMES = {
     "AsyncInMemoryLeases": "ttl_odm.testing.memory_leases",
     "AsyncInMemoryStore": "ttl_odm.testing.memory",
-    "ExpiredEvents": "ttl_odm.events.testing",
+    "ExpiredEvents": "ttl_odm.events.testkit",
     "FamilyContract": "ttl_odm.testing.contract.families",
     "InMemoryLeases": "ttl_odm.testing.memory_leases",
     "InMemoryStore": "ttl_odm.testing.memory",

@@ -1,10 +1,9 @@
 """Events of Beanie document classes; imported when the first one has events.
 
 - `collections`: the collections that keep events and deliveries.
-- `documents`: which classes can have events, and the event of a document.
-- `recording`: a hook that records events in the deleting transaction.
-- `warnings`: documents whose end comes near.
-- `outbox`: what workers and readers ask of these collections.
+- `recorder`: the event of a document, and a hook that records it in the deleting transaction.
+- `warnings`: documents that are about to expire.
+- `outbox`: the outbox in these collections, for workers and readers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ttl_odm.beanie.policy.bindings import binding_of, collection_of
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.beanie.outbox import CollectionOutbox
-from ttl_odm.events.beanie.recording import record, recorder_among, recorders
+from ttl_odm.events.beanie.recorder import record, recorder_among, recorders
 from ttl_odm.events.beanie.warnings import CollectionWarnings, Warned, all_warned, warn
 from ttl_odm.events.expiry import EXPIRING
 from ttl_odm.events.outbox import Subscription
@@ -28,28 +27,28 @@ if TYPE_CHECKING:
 
     from beanie import Document
 
-    from ttl_odm.events.beanie.documents import DocumentEvents
+    from ttl_odm.events.beanie.recorder import DocumentEvents
 
 __all__ = ["EventSource", "read_from", "record", "recorded_in", "source_of", "warn"]
 
 
 class EventSource:
-    """Where events come from.
+    """The events of a worker, or of a reader.
 
     Attributes:
         engine: The database.
-        targets: What a worker sweeps: the classes whose events, or warnings, are recorded. MongoDB
-            itself deletes what the outbox no longer needs.
+        targets: The classes that a worker sweeps: those whose events, or warnings, are recorded.
+            MongoDB itself deletes what the outbox no longer needs.
         tables: The names of their collections.
-        is_async: True, of both drivers.
+        is_async: True, for both drivers.
     """
 
     is_async = True
 
     def __init__(self, database: Any, known: Sequence[DocumentEvents]) -> None:
-        self._warned = [one for one in known if isinstance(one, Warned)]
+        self._warned = [events for events in known if isinstance(events, Warned)]
         self.engine = database
-        models = {one.table: one.model for one in known}
+        models = {events.table: events.model for events in known}
         self.targets: list[type[Document]] = [*models.values()]
         self.tables = [*models]
 
@@ -63,7 +62,7 @@ class EventSource:
 
 
 def source_of(database: Any, targets: Any) -> EventSource:
-    """Return where a worker's events come from; see `ttl_odm.events.AsyncEventWorker`.
+    """Return the source of a worker's events; see `ttl_odm.events.AsyncEventWorker`.
 
     Raises:
         TTLConfigurationError: None of the targets has events.
@@ -78,10 +77,10 @@ def source_of(database: Any, targets: Any) -> EventSource:
 
 
 def read_from(database: Any, targets: Any) -> EventSource:
-    """Return where a reader's events come from; see `ttl_odm.events.events`.
+    """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
-        TTLConfigurationError: As for `source_of`; only where there are targets.
+        TTLConfigurationError: There are targets, and none of them has events.
     """
     if targets is not None:
         return source_of(database, targets)
@@ -91,27 +90,28 @@ def read_from(database: Any, targets: Any) -> EventSource:
 def recorded_in(database: Any) -> list[Subscription]:
     """Return which events of which collections of a database are recorded."""
     recorded: list[Subscription] = []
-    for one in _known(database, None):
-        if isinstance(one, Warned):
-            recorded += [Subscription(one.table, EXPIRING, before) for before in one.befores]
+    for events in _known(database, None):
+        if isinstance(events, Warned):
+            befores = events.befores
+            recorded += [Subscription(events.table, EXPIRING, before) for before in befores]
         else:
-            recorded.append(Subscription(one.table))
+            recorded.append(Subscription(events.table))
     return recorded
 
 
 def _known(database: Any, targets: Any) -> list[DocumentEvents]:
-    """Return what is known of the targets' events, or of all in a database, by collection."""
+    """The events and warnings of targets, or of all classes in a database, by collection."""
     names = open_store(database, [] if targets is None else targets).targets()
     known = [
-        one
-        for one in (*recorders, *all_warned)
-        if _is_in(one, database) and (targets is None or one.table in names)
+        events
+        for events in (*recorders, *all_warned)
+        if _is_in(events, database) and (targets is None or events.table in names)
     ]
-    return sorted(known, key=lambda one: one.table)
+    return sorted(known, key=lambda events: events.table)
 
 
 def _is_in(events: DocumentEvents, database: Any) -> bool:
-    """Whether a collection is in a database, and its class is the one that has it there."""
+    """Whether a collection is in a database, and belongs to its class there."""
     try:
         place = collection_of(events.model).database
     except (CollectionWasNotInitialized, AttributeError):  # Beanie hasn't seen it yet

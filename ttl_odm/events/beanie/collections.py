@@ -1,13 +1,13 @@
 """The collections that keep events and what consumers haven't dealt with.
 
-``ttl_odm_events`` has a document for each event: the outbox. ``ttl_odm_consumers`` has who is told
-of which collection. ``ttl_odm_deliveries`` has a document for each event that a consumer hasn't
-dealt with yet. They are in the database of the documents that have events, and no Beanie classes,
-so that an application need not pass them to `init_beanie`.
+``ttl_odm_events`` has a document for each event: the outbox. ``ttl_odm_consumers`` has the
+consumers, with the collections whose events they get. ``ttl_odm_deliveries`` has a document for
+each event that a consumer hasn't dealt with yet. They are in the same database as the documents
+that have events. They aren't Beanie classes, so an application needn't pass them to `init_beanie`.
 
-Events and deliveries have a ttl of their own: ``kept_until`` is its end. MongoDB deletes them by
-TTL indexes, up to a minute or more too late: until then `kept_at` hides them. This module must not
-know which documents have events, nor how these are delivered.
+Events and deliveries expire at ``kept_until``. MongoDB deletes them by TTL indexes, a minute or
+more too late; until then `kept_at` hides them. This module must not know which documents have
+events, nor how events are delivered.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
 _MAJORITY: Final = WriteConcern("majority")
-"""So that a failover takes nothing back that was noted."""
+"""So that a failover loses no acknowledged write."""
 _CHUNK: Final = 1000
-"""Deliveries that are sent at once."""
+"""Deliveries that are sent to the server at once."""
 
 
 class EventCollections(NamedTuple):
-    """The collections of a database, of either driver, past the gate."""
+    """The collections of a database, of either driver, without the gate."""
 
     events: Collection
     consumers: Collection
@@ -69,14 +69,14 @@ def collections_of(database: Database) -> EventCollections:
 
 
 _prepared: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
-"""The clients whose databases have the indexes, by their ids: a client's hash changes when it
-connects."""
+"""The clients whose databases have the indexes, by id and name of the database; not in a set,
+because a client's hash changes when it connects."""
 
 
 async def prepare(collections: EventCollections) -> None:
     """Create the collections and their indexes, once for each client and database.
 
-    Not while a transaction is to use them that has begun: it couldn't read them any more.
+    Not during a transaction that uses them: it can't read collections created after it began.
     """
     database = collections.events.database
     place = id(database.client), database.name
@@ -90,12 +90,12 @@ async def prepare(collections: EventCollections) -> None:
 
 
 def kept_at(now: datetime) -> Document:
-    """Return the condition that what was recorded hasn't expired, at the server's instant."""
+    """Return the condition that an event, or a delivery, hasn't expired; `now` is the server's."""
     return {"kept_until": {"$gt": now}}
 
 
 def document_of(event: Expiry, now: datetime) -> Document:
-    """Return the document that keeps an event which is recorded at an instant."""
+    """Return the document of an event that is recorded now."""
     return {
         "_id": event.id,
         "table": event.table,
@@ -111,7 +111,7 @@ def document_of(event: Expiry, now: datetime) -> Document:
 
 
 def event_of(document: Filter) -> Expiry:
-    """Return the event that a document keeps."""
+    """Return the event of a document of the outbox."""
     return Expiry(
         document["_id"],
         document["table"],
@@ -125,7 +125,7 @@ def event_of(document: Filter) -> Expiry:
 
 
 def delivery_key(event: str, consumer: str) -> Document:
-    """Return the key of the document that keeps a delivery."""
+    """Return the key of a delivery's document."""
     return {"event": event, "consumer": consumer}
 
 
@@ -135,7 +135,7 @@ async def add_deliveries(
     consumers: Collection_[str],
     session: Session = None,
 ) -> None:
-    """Let consumers have events, given as documents, unless they have them."""
+    """Add deliveries of events, given as documents, to consumers that don't have them yet."""
     added = []
     for event in events:
         for consumer in consumers:
@@ -143,7 +143,7 @@ async def add_deliveries(
             delivery = {
                 **key,
                 "deliveries": 0,
-                "next_at": event["recorded_at"],  # null: it is dead
+                "next_at": event["recorded_at"],
                 "error": None,
                 "recorded_at": event["recorded_at"],
                 "kept_until": event["kept_until"],
@@ -154,29 +154,35 @@ async def add_deliveries(
         await collections.deliveries.bulk_write(chunk, ordered=False, session=session)
 
 
-async def consumers_of(collections: EventCollections, wanted: Subscription) -> list[str]:
-    """Who is told of events: those that the database knows, and this process's own handlers.
+async def consumers_of(collections: EventCollections, recorded: Subscription) -> list[str]:
+    """Return who gets events: the consumers in the database, and this process's own handlers.
 
-    Not in the session of those who record them, whose transaction may have begun before a consumer
-    came.
+    It doesn't use the recording session, whose transaction may have begun before a consumer
+    subscribed.
     """
-    seconds = [None, seconds_of(wanted.before)]
-    tables = [wanted.table, EVERY_TABLE]
-    known = {"table": {"$in": tables}, "kind": wanted.kind, "before_seconds": {"$in": seconds}}
+    seconds = [None, seconds_of(recorded.before)]
+    tables = [recorded.table, EVERY_TABLE]
+    known = {"table": {"$in": tables}, "kind": recorded.kind, "before_seconds": {"$in": seconds}}
     stored = await collections.consumers.find(known).to_list(None)
-    return sorted({*(row["consumer"] for row in stored), *consumers_here(wanted)})
+    return sorted({*(row["consumer"] for row in stored), *consumers_here(recorded)})
 
 
 async def insert_events(
     collections: EventCollections,
     documents: Iterable[Document],
-    wanted: Subscription,
+    recorded: Subscription,
     session: Session,
 ) -> int:
-    """Record events, as `document_of` makes them, that aren't recorded yet; return how many.
+    """Record events that aren't recorded yet, with their deliveries; return how many they were.
 
-    In a transaction: events come with their deliveries. If another one records the same event, one
-    of the two is rolled back.
+    It runs in the transaction of the session. If two transactions record the same event, the server
+    rolls one of them back.
+
+    Args:
+        collections: Where they are recorded.
+        documents: The events, as `document_of` returns them.
+        recorded: Their collection, kind and `before`.
+        session: The session.
     """
     new = {document["_id"]: document for document in documents}
     ids = {"_id": {"$in": [*new]}}
@@ -184,6 +190,6 @@ async def insert_events(
         del new[known["_id"]]
     if new:
         await collections.events.insert_many([*new.values()], session=session)
-        consumers = await consumers_of(collections, wanted)
+        consumers = await consumers_of(collections, recorded)
         await add_deliveries(collections, new.values(), consumers, session)
     return len(new)

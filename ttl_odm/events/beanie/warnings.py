@@ -1,10 +1,10 @@
-"""Warnings: documents whose end comes near are looked for, and outdated events aren't delivered.
+"""Warnings: events of documents that are about to expire, and whether such an event still holds.
 
-They are looked for by the indexes of the sweeper; see `ttl_odm.events.looks`. Where no index says
-which documents have come into a window, only whole windows are read.
+Documents are looked for by the indexes of the sweeper; see `ttl_odm.events.intervals`. If no index
+tells which documents have come into a window, only whole windows are read.
 
-What a look finds is recorded page by page. A call records so many pages, and the next one goes on:
-the worker has documents to sweep meanwhile.
+The documents that a look finds are recorded page by page. A call records some pages, and the next
+call goes on, because the worker has documents to sweep meanwhile.
 
 This module must not know workers.
 """
@@ -35,9 +35,9 @@ from ttl_odm.events.beanie.collections import (
     insert_events,
     prepare,
 )
-from ttl_odm.events.beanie.documents import DocumentEvents, model_of, readable, root_of
+from ttl_odm.events.beanie.recorder import DocumentEvents, model_of, readable, root_of
 from ttl_odm.events.expiry import EXPIRING
-from ttl_odm.events.looks import PAGES, Looks
+from ttl_odm.events.intervals import PAGES, Looks
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper.hooks import sweep_of
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ttl_odm.events.expiry import Expiry
 
 PAGE: Final = 500
-"""Documents that are read, and recorded in a transaction, at once."""
+"""Documents that are read at once, and recorded in one transaction."""
 
 _AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -62,14 +62,14 @@ _AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
 _KEPT_AS: Final = "__ttl_odm_warned__"
 
 all_warned: WeakSet[Warned] = WeakSet()
-"""What is known of all classes whose documents are warned of."""
+"""The warnings of all classes that have some."""
 
 
 class Warned(DocumentEvents):
-    """A collection whose documents are warned of.
+    """The warnings of one collection.
 
     Attributes:
-        befores: How long before their end.
+        befores: How long before the end of a document each warning is given.
     """
 
     def __init__(self, model: type[Document]) -> None:
@@ -88,26 +88,26 @@ class Warned(DocumentEvents):
         return collection
 
     async def policy(self) -> Policy:
-        """How documents expire, at this moment."""
+        """Read how documents expire at this moment."""
         await self.binding.source.see(collection_of(self.model), anew=True)
         return self.binding.policy
 
     async def layout(self) -> Layout:
-        """By which indexes the documents are found."""
+        """Return the indexes that lead to the documents."""
         is_walked = sweep_of(self.binding.model) == "scan" or not self.binding.has_ranges
         layout = await layout_of(self.collection, self.binding, is_walked=is_walked)
-        # An index that scopes lead has no order of all documents.
+        # An index that scopes lead doesn't order all documents by their end.
         return replace(layout, indexes={}, walk=None) if layout.walk is not None else layout
 
     def warning(self, document: Filter, policy: Policy, before: timedelta) -> Expiry | None:
-        """The warning of a document as the driver gives it; None if it never ends."""
+        """Return the warning of a document of the driver's; None if it never expires."""
         known = readable(document)
         end = end_of(known, policy)
         return None if end is None else self.event(known, end, before)
 
 
 def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
-    """Have the documents of a class warned of; see `ttl_odm.events.record_expiring`."""
+    """Record warnings of the documents of a class; see `ttl_odm.events.record_expiring`."""
     model = model_of(target)
     owner: Any = root_of(model)
     warned: Warned = vars(owner).get(_KEPT_AS) or Warned(owner)
@@ -119,15 +119,15 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _Window:
-    """The documents of a collection that end in a window, and what is known of them.
+    """The documents of a collection that end in a window, and the progress of reading them.
 
     Attributes:
-        warned: The collection.
-        looks: When it was looked at, and how long it is.
-        policy: By which the last look has judged.
-        ranges: What that look hasn't begun to read.
-        cursor: What it is reading.
-        page: What it has read, and wasn't recorded yet.
+        warned: The warnings of the collection.
+        looks: The looks at the window.
+        policy: The policy by which the last look judges documents.
+        ranges: The ranges that the look hasn't begun to read.
+        cursor: The cursor of the range that it is reading.
+        page: The documents that it has read, and that aren't recorded yet.
     """
 
     warned: Warned
@@ -139,7 +139,7 @@ class _Window:
     _condition: Filter = field(default_factory=dict)
 
     async def record(self, outbox: EventCollections) -> int:
-        """Look, and record what was found, as far as one call may; return how many are new."""
+        """Look, and record as many pages as one call may; return how many events are new."""
         try:
             if not (self.page or self.ranges) and self.cursor is None:
                 await self._look()
@@ -152,14 +152,14 @@ class _Window:
                 number += await self._record_page(outbox)
                 self.page = []
         except PyMongoError:
-            if not self.page:  # what was being read is lost
+            if not self.page:  # the page that was being read is lost
                 self.looks.last, self.cursor = None, None
                 self.ranges.clear()
             raise
         return number
 
     async def _look(self) -> None:
-        """Find out what to read."""
+        """Choose the ranges to read."""
         place = RawCollection(self.warned.collection)
         now = as_datetime((await place.server()).now)
         policy, layout = await self.warned.policy(), await self.warned.layout()
@@ -173,8 +173,8 @@ class _Window:
     async def _next_page(self) -> list[Filter]:
         while self.cursor is not None or self.ranges:
             if self.cursor is None:
-                reach = self.ranges.popleft()
-                bounds = reach.bounds() if self.warned.binding.has_ranges else {}
+                key_range = self.ranges.popleft()
+                bounds = key_range.bounds() if self.warned.binding.has_ranges else {}
                 self.cursor = self.warned.collection.find(self._condition, **bounds)
             page: list[Filter] = await self.cursor.to_list(PAGE)
             if page:
@@ -183,13 +183,13 @@ class _Window:
         return []
 
     async def _finish(self) -> None:
-        """Note that all is read."""
+        """Note that the look is read to its end."""
         if self.looks.is_whole:
             server = await RawCollection(self.warned.collection).server()
             self.looks.end(as_datetime(server.now))
 
     async def _record_page(self, outbox: EventCollections) -> int:
-        assert self.policy is not None  # noqa: S101 (by which it was found)
+        assert self.policy is not None  # noqa: S101 (`_look` has set it)
         server = await RawCollection(outbox.events).server()
         if not server.has_transactions:
             raise TTLConfigurationError(
@@ -204,17 +204,18 @@ class _Window:
             for event, row in zip(events, self.page, strict=True)
             if event is not None
         ]
-        wanted = Subscription(self.warned.table, EXPIRING, before)
+        subscription = Subscription(self.warned.table, EXPIRING, before)
         async with transaction(RawCollection(outbox.events)) as place:
-            return await insert_events(outbox, documents, wanted, place.session)
+            return await insert_events(outbox, documents, subscription, place.session)
 
 
 def _ranges(
     policy: Policy, layout: Layout, after: datetime | None, until: datetime
 ) -> Iterator[KeyRange]:
-    """Return where the documents are that end until an instant, and after another.
+    """Yield the ranges of the documents that end until an instant, and after another.
 
-    Of several defaults no index knows the order of the ends: they are read by whole windows only.
+    Of a collection with several defaults no index knows the order of the ends: its windows are
+    always read whole.
     """
     is_followed = layout.indexes and not (isinstance(policy, TTL) and policy.by is not None)
     if layout.is_deleted_by_bucket or (after is not None and not is_followed):
@@ -222,27 +223,27 @@ def _ranges(
     for part in parts_of(policy, layout):
         stages = stages_of(policy, layout, part, DatetimeMS(until))
         lower = stages_of(policy, layout, part, DatetimeMS(after)) if after is not None else stages
-        for stage, reached in zip(stages, lower, strict=True):
-            reach, below = stage.range, reached.range
-            if stage.kind is Action.FIX or not isinstance(reach, KeyRange):
+        for stage, lower_stage in zip(stages, lower, strict=True):
+            key_range, below = stage.range, lower_stage.range
+            if stage.kind is Action.FIX or not isinstance(key_range, KeyRange):
                 continue
             if after is None:
-                yield reach
+                yield key_range
             elif not stage.is_undated and isinstance(below, KeyRange):
-                yield replace(reach, low=below.high)
+                yield replace(key_range, low=below.high)
 
 
 class CollectionWarnings:
     """The `ttl_odm.events.outbox.AsyncWarnings` of a database."""
 
     def __init__(self, database: Database, warned: Sequence[Warned]) -> None:
-        """Name the collections; nothing is read yet."""
+        """Choose the collections; nothing is read yet."""
         self._outbox = collections_of(database)
-        self._warned = {one.table: one for one in warned}
+        self._warned = {known.table: known for known in warned}
         self._windows: dict[tuple[str, timedelta], _Window] = {}
 
     async def record(self) -> int:
-        """As in `AsyncWarnings`."""
+        """See `ttl_odm.events.outbox.Warnings.record`."""
         number, failures = 0, []
         with store_errors():
             await prepare(self._outbox)
@@ -261,19 +262,19 @@ class CollectionWarnings:
         return number
 
     async def hold(self, event: Expiry) -> bool:
-        """As in `AsyncWarnings`.
+        """See `ttl_odm.events.outbox.Warnings.hold`.
 
-        The id of an event says in which life, and how long before which end.
+        The id of an event stands for the life of a document, its end, and the time before it.
         """
         warned = self._warned.get(event.table)
         if event.kind != EXPIRING or event.before is None or warned is None:
             return True
         with store_errors():
-            told = await self._outbox.events.find_one({"_id": event.id}, {"document": 1})
-            if told is None:
+            recorded = await self._outbox.events.find_one({"_id": event.id}, {"document": 1})
+            if recorded is None:
                 return False
             policy = await warned.policy()
-            lives = {"_id": told["document"], "$expr": live_expr(policy)}
-            document = await warned.collection.find_one(lives, hint=BY_KEY)
+            is_live = {"_id": recorded["document"], "$expr": live_expr(policy)}
+            document = await warned.collection.find_one(is_live, hint=BY_KEY)
         warning = None if document is None else warned.warning(document, policy, event.before)
         return warning is not None and warning.id == event.id

@@ -1,6 +1,5 @@
 """Events on the command line.
 
-- `commands`: ``ttl-odm events``;
-- `checks`, `checks_mongodb`: what ``ttl-odm check`` finds of events;
-- `status`: what ``ttl-odm status`` adds.
+- `commands`: ``ttl-odm events``, and the consumers in ``ttl-odm status``;
+- `checks`, `checks_mongodb`: the findings of ``ttl-odm check`` about events.
 """

@@ -1,6 +1,6 @@
-"""What `ttl-odm check` looks at where SQLAlchemy models have events.
+"""The findings of `ttl-odm check` about the events of SQLAlchemy models.
 
-Findings on a consumer, and on what it hasn't dealt with, are those of the table of deliveries.
+Findings on consumers and their deliveries belong to the table of deliveries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ttl_odm.events.handlers import handlers
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.events.rows import before_of
 from ttl_odm.events.sqlalchemy.outbox import Statements
-from ttl_odm.events.sqlalchemy.recording import recorder_among
+from ttl_odm.events.sqlalchemy.recorder import recorder_among
 from ttl_odm.events.sqlalchemy.tables import event_tables, outbox_with
 from ttl_odm.events.sqlalchemy.warnings import warned_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, root_binding_of
@@ -45,9 +45,9 @@ class _EventChecks(TableChecks):
     subject = "its events"
 
     def findings(self, checked: CheckedTable) -> Iterator[Finding]:
-        """Look at the events of a table, and at the outbox when its own table comes."""
+        """Check the events of a table; for the table of deliveries also the outbox."""
         table = checked.binding.table
-        if table is _first_of(table):  # for them all
+        if table is _first_of(table):  # once for all tables
             yield from uncalled(handlers, partial(_no_events, table))
         recorded = _recorded(checked.binding)
         if recorded:
@@ -58,7 +58,7 @@ class _EventChecks(TableChecks):
             yield from of_consumers(checked.name, states, _TOOLS)
 
     def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:  # noqa: ARG002
-        """Nothing here deletes rows without a sweeper."""
+        """Return True: events don't delete rows."""
         return True
 
 
@@ -66,21 +66,21 @@ checks: Final = _EventChecks()
 
 
 def _first_of(table: Table) -> Table:
-    """The first table with a policy in the MetaData of one."""
-    bound = [one for one in table.metadata.tables.values() if binding_of(one) is not None]
-    return min(bound, key=lambda one: str(one.fullname), default=table)
+    """The first table with a policy in the MetaData of a table."""
+    bound = [other for other in table.metadata.tables.values() if binding_of(other) is not None]
+    return min(bound, key=lambda other: str(other.fullname), default=table)
 
 
 def _no_events(table: Table, handler: Handler) -> NoEvents | None:
-    """Why the table of a handler, if the MetaData of one has it, can't have events."""
-    named = table.metadata.tables.get(handler.table)
-    if named is None or root_binding_of(named) is not None:
+    """Why a handler's table, if it is in the MetaData of a table, can't have events."""
+    handled = table.metadata.tables.get(handler.table)
+    if handled is None or root_binding_of(handled) is not None:
         return None
-    return NoEvents.NO_POLICY if rule_of(named) is None else NoEvents.FOLLOWS
+    return NoEvents.NO_POLICY if rule_of(handled) is None else NoEvents.FOLLOWS
 
 
 def _recorded(binding: Binding) -> list[Subscription]:
-    """Which events of a table are recorded."""
+    """The events of a table that are recorded."""
     table = binding.table
     recorder = recorder_among(Hooks.of(getattr(binding.default.owner, "__ttl_on_purged__", None)))
     warned, name = warned_of(table), str(table.fullname)
@@ -90,7 +90,7 @@ def _recorded(binding: Binding) -> list[Subscription]:
 
 
 def _recording(checked: CheckedTable, recorded: Sequence[Subscription]) -> Iterator[Finding]:
-    """See that the events of a table can be recorded, and that somebody reads them."""
+    """Check that a table's events can be recorded, and that a consumer gets them."""
     tables = event_tables(checked.binding.table.metadata)
     connection, inspector = checked.connection, inspect(checked.connection)
     places = [name_of(connection, table) for table in tables]

@@ -1,4 +1,4 @@
-"""What `ttl-odm check` looks at where document classes have events.
+"""The findings of `ttl-odm check` about the events of document classes.
 
 The collections for events are never missing: workers, readers and deletions create them.
 """
@@ -32,10 +32,10 @@ _TOOLS: Final = Tools(worker="an AsyncEventWorker", engine="database")
 
 
 async def check(database: Any, targets: Sequence[Target]) -> list[Finding]:
-    """Look at the events of all targets, and at the outbox if any target has events."""
+    """Check the events of all targets, and the outbox if any target has events."""
     findings = [*uncalled(handlers, partial(_no_events, database))]
     names = dict.fromkeys(target.name for target in targets)
-    recorded = [one for one in recorded_in(database) if one.table in names]
+    recorded = [events for events in recorded_in(database) if events.table in names]
     if not recorded:
         return findings
     try:
@@ -46,29 +46,29 @@ async def check(database: Any, targets: Sequence[Target]) -> list[Finding]:
         why = f"its events can't be checked: {in_one_line(error)}"
         fix = "let the user who asked read this collection, and ttl_odm_consumers"
         return [*findings, Finding(Severity.SKIPPED, "unreadable", DELIVERIES, why, fix)]
-    known = [one for state in states for one in state.subscriptions]
+    known = [subscription for state in states for subscription in state.subscriptions]
     for name in names:
-        mine = [one for one in recorded if one.table == name]
-        findings += unread(name, mine, known, _TOOLS)
+        own = [events for events in recorded if events.table == name]
+        findings += unread(name, own, known, _TOOLS)
     return [*findings, *of_consumers(DELIVERIES, states, _TOOLS)]
 
 
 def _no_events(database: Any, handler: Handler) -> NoEvents | None:
-    """Why the collection of a handler, if a class here has it, can't have events."""
+    """Why a handler's collection, if a class of this process has it, can't have events."""
     registry = registry_of(database.client)
     entry = registry.entry(database.name, handler.table)
     if entry is None:
-        there = handler.table in _collections_of_classes(database)
-        return NoEvents.NO_POLICY if there else None
+        has_class = handler.table in _collections_of_classes(database)
+        return NoEvents.NO_POLICY if has_class else None
     binding = registry.find(database.name, handler.table)
     if binding is None:
         return NoEvents.FOLLOWS
-    is_native = binding.purge == "native" and handler.wanted.kind == EXPIRED
+    is_native = binding.purge == "native" and handler.subscription.kind == EXPIRED
     return NoEvents.NATIVE if is_native else None
 
 
 def _collections_of_classes(database: Any) -> Iterator[str]:
-    """The collections in a database of the classes that Beanie has initialized."""
+    """The names of the collections in a database whose classes Beanie has initialized."""
     for model in subclasses_of(Document):
         try:
             collection = collection_of(model)

@@ -1,6 +1,6 @@
-"""``ttl-odm events``: the outbox, shown to operators, who retry or skip what has failed.
+"""``ttl-odm events``, with which operators read the outbox, and retry, skip or forget deliveries.
 
-They also remove consumers whose handlers are gone.
+And the consumers in ``ttl-odm status``: see `further_status`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import SuggestingGroup, UsageError
+from ttl_odm.cli.extensions import FurtherStatus
 from ttl_odm.cli.options import Seconds, json_option
 from ttl_odm.cli.output import Output, echo, json_text
 from ttl_odm.cli.source import Source, app_options
@@ -21,12 +22,14 @@ from ttl_odm.events import text
 from ttl_odm.events.handlers import adapter_of
 from ttl_odm.events.tail import LATEST, LEAST_POLL, POLL, Stopping, Tail
 from ttl_odm.sweeper import stop_on_signals
-from ttl_odm.sweeper.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from ttl_odm.events.outbox import Recorded
+    from sqlalchemy import Connection
+
+    from ttl_odm.cli.application import Application
+    from ttl_odm.events.outbox import ConsumerState, Recorded
     from ttl_odm.events.tail import Look
 
     Command = Callable[..., Any]
@@ -74,11 +77,11 @@ def list_(
     opened, output = in_loop(work), Output(as_json=as_json)
     shown = opened[:limit]
     if output.as_json:
-        output.json([text.open_dict(one) for one in shown])
+        output.json([text.open_dict(delivery) for delivery in shown])
     elif shown:
         output.table(text.open_rows(shown))
         if len(opened) > limit:
-            output.line(f"There are more than {limit:,}: --limit shows them.")
+            output.line(text.more_than(limit))
     else:
         output.line(f"No event is {state or 'pending or dead'}.")
 
@@ -103,9 +106,7 @@ def consumers(source: Source, *, as_json: bool) -> None:
     elif states:
         output.table(text.consumer_rows(states))
     else:
-        output.line(
-            "The database knows no consumer: no worker or reader has connected to it so far."
-        )
+        output.line(text.NO_CONSUMERS)
 
 
 @command.command()
@@ -137,16 +138,15 @@ def tail(source: Source, *, number: int, follow: bool, poll: float, as_json: boo
     """
 
     def show(events: Sequence[Recorded]) -> None:
-        for one in events:
-            line = json_text(text.recorded_dict(one)) if as_json else text.recorded_line(one)
-            echo(line)
+        for event in events:
+            echo(json_text(text.recorded_dict(event)) if as_json else text.recorded_line(event))
 
     async def work() -> None:
         async with _outbox(source) as outbox:
             if not follow:
                 show(await answer(outbox.recorded(number)) if number else ())
                 return
-            async for events in _followed(outbox, number, poll):
+            async for events in _follow(outbox, number, poll):
                 show(events)
 
     in_loop(work)
@@ -166,7 +166,8 @@ def retry(
     EVENT is an id, as list and tail show it. Without --consumer an event is delivered to every
     consumer that hasn't dealt with it. An event that was dead is dead again if it fails once more.
     """
-    _change(source, "retry", events, consumer, all_dead=all_dead, as_json=as_json)
+    number = _change(source, "retry", events, consumer, all_dead=all_dead)
+    _print_change(number, text.retried(number), as_json=as_json)
 
 
 @command.command()
@@ -183,7 +184,8 @@ def skip(
     EVENT is an id, as list and tail show it. Without --consumer no consumer gets the event. It
     can't be undone.
     """
-    _change(source, "skip", events, consumer, all_dead=all_dead, as_json=as_json)
+    number = _change(source, "skip", events, consumer, all_dead=all_dead)
+    _print_change(number, text.skipped(number), as_json=as_json)
 
 
 @command.command()
@@ -200,51 +202,44 @@ def forget(source: Source, consumer: str, *, as_json: bool) -> None:
 
     async def work() -> int:
         async with _outbox(source) as outbox:
-            if wrong := text.unknown_consumer(consumer, await answer(outbox.states())):
-                raise UsageError(wrong)
+            if problem := text.unknown_consumer(consumer, await answer(outbox.states())):
+                raise UsageError(problem)
             number: int = await answer(outbox.forget(consumer))
             return number
 
-    number, output = in_loop(work), Output(as_json=as_json)
-    if output.as_json:
-        output.json({"deliveries": number})
-    else:
-        output.line(text.forgotten(consumer, number))
+    number = in_loop(work)
+    _print_change(number, text.forgotten(consumer, number), as_json=as_json)
 
 
-def _change(  # noqa: PLR0913 (click's)
-    source: Source,
-    what: str,
-    events: Sequence[str],
-    consumer: str | None,
-    *,
-    all_dead: bool,
-    as_json: bool,
-) -> None:
-    """Retry or skip, and say how many deliveries that was."""
+def _change(
+    source: Source, action: str, events: Sequence[str], consumer: str | None, *, all_dead: bool
+) -> int:
+    """Retry or skip deliveries, and return their number."""
     if all_dead is bool(events):
-        wrong = "give the ids of events, or --all-dead"
-        raise UsageError(f"events {what}: {wrong}{', not both' if all_dead else ''}.")
+        problem = "give the ids of events, or --all-dead"
+        raise UsageError(f"events {action}: {problem}{', not both' if all_dead else ''}.")
 
     async def work() -> int:
         async with _outbox(source) as outbox:
-            number: int = await answer(
-                getattr(outbox, what)(consumer, None if all_dead else events)
-            )
+            change = getattr(outbox, action)
+            number: int = await answer(change(consumer, None if all_dead else events))
             return number
 
-    number, output = in_loop(work), Output(as_json=as_json)
+    return in_loop(work)
+
+
+def _print_change(number: int, sentence: str, *, as_json: bool) -> None:
+    """Print the number of deliveries that were changed, as a sentence or JSON."""
+    output = Output(as_json=as_json)
     if output.as_json:
         output.json({"deliveries": number})
-    elif what == "retry":
-        output.line(f"{counted(number, 'event')} will be delivered at once.")
     else:
-        output.line(f"{counted(number, 'event')} won't be delivered any more.")
+        output.line(sentence)
 
 
 @asynccontextmanager
 async def _outbox(source: Source) -> AsyncIterator[Any]:
-    """Open the outbox of the database; the application's models say in which schema it is."""
+    """Open the outbox of the database, in the schema that the application's models name."""
     if source.app is None and source.url is None:
         raise UsageError(
             "Specify the database: give --url, TTL_ODM_URL, or url in [tool.ttl_odm]; or --app "
@@ -254,8 +249,8 @@ async def _outbox(source: Source) -> AsyncIterator[Any]:
         yield adapter_of(app.engine).read_from(app.engine, None).outbox()
 
 
-async def _followed(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequence[Recorded]]:
-    """Yield the last events, and those that come, until a signal."""
+async def _follow(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequence[Recorded]]:
+    """Yield the last events, and those that are added, until a signal."""
     stopping, tail = Stopping(), Tail()
     with stop_on_signals(stopping):
         yield await _answered(outbox, tail.first(number))
@@ -265,12 +260,49 @@ async def _followed(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequ
 
 
 async def _answered(outbox: Any, look: Look) -> Sequence[Recorded]:
-    """Ask an outbox, synchronous or not, what a look wants to know."""
+    """Answer the questions of a look from an outbox, synchronous or not."""
     question = next(look)
     while True:
-        found = await answer(outbox.recorded(question.limit, since=question.since))
+        recorded = await answer(outbox.recorded(question.limit, since=question.since))
         try:
-            question = look.send(found)
+            question = look.send(recorded)
         except StopIteration as end:
             events: Sequence[Recorded] = end.value
             return events
+
+
+async def further_status(app: Application) -> FurtherStatus | None:
+    """Return the consumers and their events for ``ttl-odm status``.
+
+    None if there are no consumers, or no tables for them, which ``ttl-odm check`` reports.
+    """
+    if app.is_mongodb:
+        states = await answer(adapter_of(app.engine).read_from(app.engine, None).outbox().states())
+    else:
+        states = await _states_in_tables(app)
+    if not states:
+        return None
+    content = [text.consumer_dict(state) for state in states]
+    return FurtherStatus("consumers", text.consumer_rows(states), content)
+
+
+async def _states_in_tables(app: Application) -> Sequence[ConsumerState]:
+    """Read the consumers, if the tables exist: servers log a query of a missing one as an error."""
+    from sqlalchemy import Table, inspect  # noqa: PLC0415 (not installed with Beanie alone)
+
+    from ttl_odm.events.sqlalchemy.outbox import Statements  # noqa: PLC0415 (as above)
+    from ttl_odm.events.sqlalchemy.tables import outbox_with  # noqa: PLC0415 (as above)
+
+    entities = [target.entity for target in app.all_targets()]
+    outboxes = map(outbox_with, (entity for entity in entities if isinstance(entity, Table)))
+    tables = next(filter(None, outboxes), None)
+    if tables is None:
+        return []
+
+    def read(connection: Connection) -> Sequence[ConsumerState]:
+        catalogue = inspect(connection)
+        if not all(catalogue.has_table(table.name, schema=table.schema) for table in tables):
+            return []
+        return Statements(tables).states_in(connection)
+
+    return await app.ask(read)

@@ -2,16 +2,15 @@
 
 - `apps`, `migrations`: the app and its tables.
 - `models`: the tables that keep events and deliveries; those of `ttl_odm.events.sqlalchemy`.
-- `recording`: a hook that records events in the deleting transaction.
-- `warnings`: looks for rows that are about to expire.
-- `outbox`: what workers and readers ask of these tables.
-- `source`: where the events of a worker, or of a reader, come from.
-- `signals`: events as signals of Django's.
-- `checks`: whether a database that has models with events has the tables.
-- `findings`: what ``manage.py ttl_check`` finds of events.
-- `management.commands.ttl_events`: the worker, and what people do with the outbox.
+- `recorder`: the event of a row, and a hook that records it in the deleting transaction.
+- `warnings`: rows that are about to expire.
+- `outbox`: the outbox in these tables, for workers and readers.
+- `source`: the events of a worker, or of a reader.
+- `signals`: events as Django signals.
+- `checks`: what ``manage.py check`` and ``ttl_check`` report about events.
+- `management.commands.ttl_events`: the worker, and the outbox for people.
 
-Nothing here imports models before Django has set its apps up.
+Nothing here imports models before Django has set up its apps.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ def record(target: Any, include: Sequence[str]) -> str:
     Raises:
         ImproperlyConfigured: This app isn't in INSTALLED_APPS.
     """
-    from ttl_odm.events.django import recording  # noqa: PLC0415 (see above)
+    from ttl_odm.events.django import recorder  # noqa: PLC0415 (see above)
 
     _require_app()
-    return recording.record(target, include)
+    return recorder.record(target, include)
 
 
 def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
@@ -55,7 +54,7 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
 
 
 def source_of(engine: Any, targets: Any) -> EventSource:
-    """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
+    """Return the source of a worker's events; see `ttl_odm.events.EventWorker`.
 
     Raises:
         ImproperlyConfigured: This app isn't in INSTALLED_APPS.
@@ -68,11 +67,11 @@ def source_of(engine: Any, targets: Any) -> EventSource:
 
 
 def read_from(engine: Any, targets: Any) -> EventSource:
-    """Return where a reader's events come from; see `ttl_odm.events.events`.
+    """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
         ImproperlyConfigured: This app isn't in INSTALLED_APPS.
-        TTLConfigurationError: As for `source_of`; only where there are targets.
+        TTLConfigurationError: There are targets, and none of them has events.
     """
     from ttl_odm.events.django import source  # noqa: PLC0415 (see above)
 

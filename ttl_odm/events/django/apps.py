@@ -16,8 +16,7 @@ class EventsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the check, and what ``ttl_check`` looks at."""
-        from ttl_odm.events.django import checks, findings  # noqa: PLC0415 (models are there now)
+        """Register the checks."""
+        from ttl_odm.events.django import checks  # noqa: PLC0415 (models are loaded now)
 
         checks.register()
-        findings.register()

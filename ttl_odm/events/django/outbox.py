@@ -1,8 +1,8 @@
 """The outbox in the tables of `ttl_odm.events.django.models`: `TableOutbox`.
 
-A delivery is taken by an UPDATE that names the instant at which it was due, so that of any number
-of workers one gets it. No row stays locked while a consumer is at work. Instants are the
-database's.
+A delivery is taken by an UPDATE with the condition that it is still due at the same instant, so
+that exactly one of any number of workers gets it. No row stays locked while a consumer is at work.
+Instants are those of the database's clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ttl_odm.django.time.clock import database_now
 from ttl_odm.django.time.fields import Ahead, Cutoff, DatabaseNow, InstantField
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.django import LABEL
-from ttl_odm.events.newcomers import settles_at, unsettled_from
+from ttl_odm.events.handlers import consumers_here
+from ttl_odm.events.intervals import settles_at, unsettled_from
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     LONGEST_ERROR,
@@ -50,51 +51,61 @@ if TYPE_CHECKING:
     from ttl_odm.events.expiry import Expiry
 
 _CHUNK: Final = 500
-"""Rows, or ids, of one statement."""
+"""The most rows, or ids, of one statement."""
 
 _OPEN: Final = Q(next_at__isnull=False) | Q(error__isnull=False)
-"""Whether a delivery isn't done: it waits, or is dead."""
+"""The condition that a delivery isn't done: it waits, or is dead."""
 
 _DONE: Final[dict[str, None]] = {"next_at": None, "error": None}
-"""What a delivery says that is done, but kept."""
+"""The values of a delivery that is done, but kept."""
 
 
 class TableOutbox:
-    """A `ttl_odm.events.outbox.Outbox` over an alias of ``DATABASES``; and what records events."""
+    """A `ttl_odm.events.outbox.Outbox` of an alias of ``DATABASES``, which records events too."""
 
     def __init__(self, using: str) -> None:
         self._using = using
 
     # Recording, in a transaction of the caller's
 
-    def consumers_of(self, wanted: Subscription) -> list[str]:
-        """Return who gets the events of a table and kind."""
-        before = seconds_of(wanted.before)
-        rows = self._consumers.filter(
-            Q(before_seconds__isnull=True) | Q(before_seconds=before),
-            table_name__in=[wanted.table, EVERY_TABLE],
-            kind=wanted.kind,
-        )
-        return list(rows.values_list("consumer", flat=True))
+    def record(self, events: Iterable[Expiry], now: datetime, recorded: Subscription) -> int:
+        """Record the events that aren't recorded yet, with their deliveries; return their number.
 
-    def record(self, events: Iterable[Expiry], now: datetime, consumers: Sequence[str]) -> int:
-        """Record events for some consumers, unless they were before; return how many weren't."""
-        recorded, waiting = 0, iter(events)
+        Args:
+            events: The events.
+            now: When they are recorded, by the database's clock.
+            recorded: Their table, kind and `before`.
+        """
+        consumers = self._consumers_of(recorded)
+        number, waiting = 0, iter(events)
         while chunk := {event.id: event for event in islice(waiting, _CHUNK)}:
-            # A row that was put back as it was, and has expired again.
+            # Such as that of a row that was restored, and has expired again.
             for known in self._events.filter(id__in=list(chunk)).values_list("id", flat=True):
                 del chunk[known]
             model = self._events.model
             rows = [model(**row_of(event, now, RETENTION)) for event in chunk.values()]
             self._events.bulk_create(rows)
-            self._deliver({row.id: (now, row.kept_until) for row in rows}, consumers)
-            recorded += len(chunk)
-        return recorded
+            self._add_deliveries({row.id: (now, row.kept_until) for row in rows}, consumers)
+            number += len(chunk)
+        return number
 
-    def _deliver(
+    def _consumers_of(self, recorded: Subscription) -> list[str]:
+        """Who gets events: the consumers in the database, and this process's own handlers."""
+        before = seconds_of(recorded.before)
+        rows = self._consumers.filter(
+            Q(before_seconds__isnull=True) | Q(before_seconds=before),
+            table_name__in=[recorded.table, EVERY_TABLE],
+            kind=recorded.kind,
+        )
+        return sorted({*rows.values_list("consumer", flat=True), *consumers_here(recorded)})
+
+    def _add_deliveries(
         self, recorded: Mapping[str, tuple[datetime, datetime]], consumers: Iterable[str]
     ) -> None:
-        """Let consumers have events, given when they were recorded and until when they are kept."""
+        """Add deliveries of events to consumers.
+
+        `recorded` has when each event was recorded and until when it is kept, by id.
+        """
         model = self._deliveries.model
         rows = [
             model(
@@ -112,72 +123,74 @@ class TableOutbox:
 
     # For workers and readers
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
-        """As in `Outbox`."""
+    def subscribe(self, consumer: str, subscriptions: Collection[Subscription]) -> bool:
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         is_unsettled = False
         with self._errors():
             known = {
                 (row.table_name, row.kind): row for row in self._consumers.filter(consumer=consumer)
             }
-            for one in wanted:
+            for one in subscriptions:
                 row, before = known.get((one.table, one.kind)), seconds_of(one.before)
                 if row is None:
                     self._register(consumer, one)
                     is_unsettled = True
                     continue
                 if row.before_seconds != before:
-                    self._subscribed(consumer, one).update(before_seconds=before)
+                    self._subscription(consumer, one).update(before_seconds=before)
                 if row.unsettled_from is not None:
                     is_unsettled |= not self._settle(consumer, one, row.unsettled_from)
         return is_unsettled
 
-    def _register(self, consumer: str, wanted: Subscription) -> None:
-        """Note a new subscription, and hand over the events that are kept."""
-        # An error of a key: somebody else has just done so.
+    def _register(self, consumer: str, subscription: Subscription) -> None:
+        """Add a new subscription, and hand over the events that are kept."""
+        # An IntegrityError: another process has just added it.
         with suppress(IntegrityError), transaction.atomic(using=self._using):
             self._consumers.create(
                 consumer=consumer,
-                table_name=wanted.table,
-                kind=wanted.kind,
-                before_seconds=seconds_of(wanted.before),
+                table_name=subscription.table,
+                kind=subscription.kind,
+                before_seconds=seconds_of(subscription.before),
                 unsettled_from=unsettled_from(database_now(connections[self._using])),
             )
-            self._hand_over(consumer, wanted)
+            self._hand_over(consumer, subscription)
 
-    def _settle(self, consumer: str, wanted: Subscription, start: datetime) -> bool:
+    def _settle(self, consumer: str, subscription: Subscription, start: datetime) -> bool:
         """Hand over events that were committed late; return whether they were the last."""
-        this, end = self._subscribed(consumer, wanted), settles_at(start)
-        # Once it is settled, deliveries that are done are no longer kept.
-        is_unsettled = Exists(this.filter(unsettled_from__isnull=False))
+        row, end = self._subscription(consumer, subscription), settles_at(start)
+        # Once the consumer is settled, done deliveries are no longer kept.
+        is_unsettled = Exists(row.filter(unsettled_from__isnull=False))
         may_be_late = Q(recorded_at__range=(start, end))
         try:
             with store_errors(), transaction.atomic(using=self._using):
                 is_last = database_now(connections[self._using]) >= end
-                self._hand_over(consumer, wanted, may_be_late, is_unsettled)
+                self._hand_over(consumer, subscription, may_be_late, is_unsettled)
                 if is_last:
-                    this.update(unsettled_from=None)
+                    row.update(unsettled_from=None)
         except UnreachableStoreError:
             raise
         except (IntegrityError, TransientStoreError):
-            return False  # another process does the same
+            return False  # another process hands them over
         return is_last
 
-    def _subscribed(self, consumer: str, wanted: Subscription) -> AnyQuerySet:
-        return self._consumers.filter(consumer=consumer, table_name=wanted.table, kind=wanted.kind)
+    def _subscription(self, consumer: str, subscription: Subscription) -> AnyQuerySet:
+        """The row of a subscription."""
+        table, kind = subscription.table, subscription.kind
+        return self._consumers.filter(consumer=consumer, table_name=table, kind=kind)
 
-    def _hand_over(self, consumer: str, wanted: Subscription, *only: Q | Exists) -> None:
-        """Let a consumer have the events that are kept, unless it has them."""
-        held = self._deliveries.filter(consumer=consumer, event=OuterRef("id"))
-        kept = self._events.filter(~Exists(held), *only, kind=wanted.kind)
-        if wanted.table != EVERY_TABLE:
-            kept = kept.filter(table_name=wanted.table)
-        if wanted.before is not None:
-            kept = kept.filter(before_seconds=seconds_of(wanted.before))
-        found = kept.values_list("id", "recorded_at", "kept_until")
-        self._deliver({event: (at, until) for event, at, until in found}, [consumer])
+    def _hand_over(self, consumer: str, subscription: Subscription, *only: Q | Exists) -> None:
+        """Add deliveries of the events that are kept to a consumer, unless it has them."""
+        delivered = self._deliveries.filter(consumer=consumer, event=OuterRef("id"))
+        kept = self._events.filter(~Exists(delivered), *only, kind=subscription.kind)
+        if subscription.table != EVERY_TABLE:
+            kept = kept.filter(table_name=subscription.table)
+        if subscription.before is not None:
+            kept = kept.filter(before_seconds=seconds_of(subscription.before))
+        rows = kept.values_list("id", "recorded_at", "kept_until")
+        self._add_deliveries({event: (at, until) for event, at, until in rows}, [consumer])
 
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         with self._errors():
             are_due = self._with_event.filter(consumer=consumer, next_at__lte=_started())
             rows = list(are_due.order_by("next_at", "event")[:limit])
@@ -188,10 +201,10 @@ class TableOutbox:
                 for row in rows:
                     if row.event not in events:
                         continue
-                    one = Delivery(events[row.event].delivered(row.deliveries + 1), consumer)
-                    is_due = self._of(one, row.deliveries).filter(next_at=row.next_at)
-                    if is_due.update(next_at=ahead, deliveries=one.event.delivery):
-                        taken.append(one)
+                    delivery = Delivery(events[row.event].delivered(row.deliveries + 1), consumer)
+                    due_row = self._row_of(delivery, row.deliveries).filter(next_at=row.next_at)
+                    if due_row.update(next_at=ahead, deliveries=delivery.event.delivery):
+                        taken.append(delivery)
         except UnreachableStoreError:
             raise
         except TransientStoreError:
@@ -199,26 +212,26 @@ class TableOutbox:
         return taken
 
     def done(self, deliveries: Collection[Delivery]) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         unsettled = self._consumers.filter(
             consumer=OuterRef("consumer"), unsettled_from__lte=OuterRef("recorded_at")
         )
         with self._errors(), transaction.atomic(using=self._using):
-            for one in deliveries:
-                this = self._of(one, one.event.delivery)
-                if not this.filter(~Exists(unsettled)).delete()[0]:
-                    this.update(**_DONE)
+            for delivery in deliveries:
+                row = self._row_of(delivery, delivery.event.delivery)
+                if not row.filter(~Exists(unsettled)).delete()[0]:
+                    row.update(**_DONE)
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         next_at = None if rest is None else Ahead(rest.total_seconds())
         with self._errors():
-            this = self._of(delivery, delivery.event.delivery)
+            row = self._row_of(delivery, delivery.event.delivery)
             # Unless it was skipped meanwhile.
-            this.filter(next_at__isnull=False).update(next_at=next_at, error=error[:LONGEST_ERROR])
+            row.filter(next_at__isnull=False).update(next_at=next_at, error=error[:LONGEST_ERROR])
 
-    def _of(self, delivery: Delivery, number: int) -> AnyQuerySet:
-        """The row that is meant, unless it has been delivered another number of times."""
+    def _row_of(self, delivery: Delivery, number: int) -> AnyQuerySet:
+        """The row of a delivery, unless it has another number by now."""
         return self._deliveries.filter(
             event=delivery.event.id, consumer=delivery.consumer, deliveries=number
         )
@@ -226,7 +239,7 @@ class TableOutbox:
     # For people
 
     def states(self) -> Sequence[ConsumerState]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         is_pending = Q(next_at__isnull=False)
         counts = self._deliveries.order_by().values("consumer")
         with self._errors():
@@ -247,7 +260,7 @@ class TableOutbox:
         )
 
     def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         latest = self._events.order_by("-recorded_at", "-id")
         if since is not None:
             latest = latest.filter(recorded_at__gte=since)
@@ -258,7 +271,7 @@ class TableOutbox:
     def opened(
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         rows = self._with_event.filter(_OPEN).order_by("recorded_at", "event", "consumer")
         if consumer is not None:
             rows = rows.filter(consumer=consumer)
@@ -276,9 +289,9 @@ class TableOutbox:
         ]
 
     def retry(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         now = DatabaseNow()
-        # One that is due already stays so, or it would wait behind others.
+        # A delivery that is due already keeps its place in the queue.
         earliest = Case(
             When(next_at__lte=now, then=F("next_at")), default=now, output_field=InstantField()
         )
@@ -286,15 +299,15 @@ class TableOutbox:
             return sum(rows.update(next_at=earliest) for rows in self._chosen(consumer, events))
 
     def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         with self._errors(), transaction.atomic(using=self._using):
             return sum(rows.update(**_DONE) for rows in self._chosen(consumer, events))
 
     def forget(self, consumer: str) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         its, number = self._deliveries.filter(consumer=consumer), 0
         with self._errors():
-            # First of all, so that nothing more is recorded for it.
+            # First, so that nothing more is recorded for it.
             self._consumers.filter(consumer=consumer).delete()
             while events := list(its.values_list("event", flat=True)[:_CHUNK]):
                 with transaction.atomic(using=self._using):
@@ -306,7 +319,7 @@ class TableOutbox:
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[AnyQuerySet]:
-        """The dead deliveries, or those of events; no row is in two of the querysets."""
+        """Yield the dead deliveries, or those of events; no row is in two of the querysets."""
         rows = self._deliveries.filter(_OPEN)
         if consumer is not None:
             rows = rows.filter(consumer=consumer)
@@ -317,7 +330,7 @@ class TableOutbox:
         while chunk := list(islice(ids, _CHUNK)):
             yield rows.filter(event__in=chunk)
 
-    # Their rows
+    # The rows of the tables
 
     @property
     def _events(self) -> AnyQuerySet:
@@ -333,7 +346,7 @@ class TableOutbox:
 
     @property
     def _with_event(self) -> AnyQuerySet:
-        """The deliveries whose events are kept, as all are that nobody has deleted by hand."""
+        """The deliveries with an event; others remain only if events are deleted by hand."""
         return self._deliveries.filter(Exists(self._events.filter(id=OuterRef("event"))))
 
     def _rows(self, name: str) -> AnyQuerySet:
@@ -363,5 +376,5 @@ class TableOutbox:
 
 
 def _started() -> Cutoff:
-    """The instant at which a statement began: PostgreSQL searches no index for a later one."""
+    """The instant at which a statement began: PostgreSQL can't use an index for a later one."""
     return Cutoff(0, "instant", InstantField())

@@ -1,11 +1,10 @@
-"""Events as signals of Django's: `expired`.
+"""Events as Django signals: `expired`.
 
     @receiver(expired, sender=SeatHold)
     def release(sender, event, **kwargs): ...
 
-All receivers of a model are one consumer. If one raises an exception, the event comes again, and
-all of them get it again: a function that is to be retried on its own is registered with
-`ttl_odm.events.on_expired` instead.
+All receivers of a model are one consumer. If one of them raises an exception, all get the event
+again. To have a function retried on its own, register it with `ttl_odm.events.on_expired` instead.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ __all__ = ["expired"]
 class ExpirySignal(Signal):
     """A signal that is sent once for each event of a model: ``sender=Model, event=Expiry``.
 
-    The worker sends it, ``manage.py ttl_events``. To connect a receiver is all that is needed: the
-    model's events are recorded from then on.
+    The worker, ``manage.py ttl_events``, sends it. Connecting a receiver is sufficient: the model's
+    events are recorded from then on.
     """
 
     def connect(
@@ -45,7 +44,7 @@ class ExpirySignal(Signal):
         Raises:
             TTLConfigurationError: The sender isn't a model that declares a policy.
         """
-        from ttl_odm.events.django.recording import (  # noqa: PLC0415 (once apps are loaded)
+        from ttl_odm.events.django.recorder import (  # noqa: PLC0415 (once apps are loaded)
             binding_with_events,
         )
 
@@ -62,7 +61,7 @@ class ExpirySignal(Signal):
         self._register(model)
 
     def _register(self, model: Model) -> None:
-        """Register what sends the signal, as one consumer."""
+        """Register a handler that sends the signal: one consumer for all receivers."""
 
         def send(event: Expiry) -> None:
             self.send(sender=model, event=event)
@@ -71,4 +70,4 @@ class ExpirySignal(Signal):
 
 
 expired = ExpirySignal()
-"""Sent for each row that has expired, and is deleted."""
+"""Sent for each row that has expired and is deleted."""

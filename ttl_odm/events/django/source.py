@@ -1,4 +1,4 @@
-"""Where the events of a worker, or of a reader, come from: `EventSource` of a database."""
+"""`EventSource`: the events of a worker, or of a reader, in a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.django import LABEL
 from ttl_odm.events.django.outbox import TableOutbox
-from ttl_odm.events.django.recording import recorder_of
+from ttl_odm.events.django.recorder import recorder_of
 from ttl_odm.events.django.warnings import TableWarnings, warned_of
 
 if TYPE_CHECKING:
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class EventSource:
-    """Where events come from.
+    """The events of a worker, or of a reader.
 
     Attributes:
-        engine: A connection of the calling thread; others have their own.
-        targets: What a worker sweeps: the models whose events are recorded, and the outbox.
-        tables: The names of the former's tables, and of those whose rows are warned of.
-        is_async: False: Django's connections aren't.
+        engine: The connection of the calling thread; other threads have their own.
+        targets: The models that a worker sweeps: those whose events are recorded, and the outbox.
+        tables: The names of the tables whose events, or warnings, are recorded.
+        is_async: False: Django's connections are synchronous.
     """
 
     is_async = False
 
     def __init__(self, using: str, with_events: Sequence[Model]) -> None:
         recorded = [model for model in with_events if recorder_of(model)]
-        self._warned = [one for one in map(warned_of, with_events) if one is not None]
+        self._warned = [warned for warned in map(warned_of, with_events) if warned is not None]
         self._using = using
         outbox = [apps.get_model(LABEL, name) for name in ("Delivery", "Event")]
         self.engine: Any = connections[using]
@@ -46,16 +46,20 @@ class EventSource:
         return TableOutbox(self._using)
 
     def warnings(self) -> TableWarnings | None:
-        """Open the warnings; None if no table has any."""
+        """Open the warnings; None if no table has warnings."""
         return TableWarnings(self._using, self._warned) if self._warned else None
 
     def leave_thread(self) -> None:
-        """Close the connection of a thread that ends."""
+        """Close the calling thread's connection."""
         connections[self._using].close()
 
 
 def source_of(using: str, targets: Any) -> EventSource:
-    """Return where a worker's events come from."""
+    """Return the source of a worker's events.
+
+    Raises:
+        TTLConfigurationError: None of the targets has events.
+    """
     models = _with_events(using, targets)
     if not models:
         raise TTLConfigurationError(
@@ -67,15 +71,13 @@ def source_of(using: str, targets: Any) -> EventSource:
 
 
 def read_from(using: str, targets: Any) -> EventSource:
-    """Return where a reader's events come from."""
-    return (
-        EventSource(using, _with_events(using, None))
-        if targets is None
-        else source_of(using, targets)
-    )
+    """Return the source of a reader's events; raises as `source_of` does if there are targets."""
+    if targets is not None:
+        return source_of(using, targets)
+    return EventSource(using, _with_events(using, None))
 
 
 def _with_events(using: str, targets: Any) -> list[Model]:
-    """The models with events or warnings, of those that are given."""
+    """The targets, or all models, with events or warnings."""
     models = DjangoStore(using, targets).models()
     return [model for model in models if recorder_of(model) or warned_of(model)]

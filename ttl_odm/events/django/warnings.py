@@ -1,7 +1,8 @@
-"""Warnings: rows whose end comes near are looked for, and outdated events aren't delivered.
+"""Warnings: events of rows that are about to expire, and whether such an event still holds.
 
-They are looked for by the indexes of the sweeper, and recorded page by page. A call records so many
-pages, and the next one goes on: the worker has rows to sweep meanwhile. See `ttl_odm.events.looks`.
+Rows are looked for by the indexes of the sweeper, and recorded page by page. A call records some
+pages, and the next call goes on, because the worker has rows to sweep meanwhile. See
+`ttl_odm.events.intervals`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.django.sweep.due import EndingRows, parts_of
 from ttl_odm.django.time.clock import database_now
 from ttl_odm.events.django.outbox import TableOutbox
-from ttl_odm.events.django.recording import RowEvents, binding_with_events
+from ttl_odm.events.django.recorder import RowEvents, binding_with_events
 from ttl_odm.events.expiry import EXPIRING
-from ttl_odm.events.looks import PAGES, Looks
+from ttl_odm.events.intervals import PAGES, Looks
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper import TransientStoreError
 
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import Part
 
 PAGE: Final = 500
-"""Rows that are read, and recorded in a transaction, at once."""
+"""Rows that are read at once, and recorded in one transaction."""
 
 _TRIES: Final = 3
 _KEPT_AS: Final = "__ttl_odm_warned__"
 
 
 class Warned(RowEvents):
-    """A table whose rows are warned of.
+    """The warnings of one table.
 
     Attributes:
-        befores: How long before their end.
+        befores: How long before the end of a row each warning is given.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -51,7 +52,7 @@ class Warned(RowEvents):
         self.befores: dict[timedelta, None] = {}
 
     def warning(self, row: models.Model, before: timedelta) -> Expiry | None:
-        """The warning of an instance that was just read; None if it never ends."""
+        """Return the warning of an instance that was just read; None if it never expires."""
         end = self.binding.expires_at(row, vars(row).get(INHERITED_AGE))
         if end is None:
             return None
@@ -62,7 +63,7 @@ class Warned(RowEvents):
 
 
 def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
-    """Have the rows of a model warned of; see `ttl_odm.events.record_expiring`."""
+    """Record warnings of the rows of a model; see `ttl_odm.events.record_expiring`."""
     binding = binding_with_events(target)
     warned = warned_of(binding.model) or Warned(binding)
     warned.include(include)
@@ -72,13 +73,13 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
 
 
 def warned_of(model: Model) -> Warned | None:
-    """What is known of a model whose rows are warned of."""
+    """Return the warnings of a model; None if it has none."""
     warned: Warned | None = vars(model).get(_KEPT_AS)
     return warned
 
 
 class _Window:
-    """The rows of a table that end in a window, and what wasn't read of them yet."""
+    """The rows of a table that end in a window, and the progress of reading them."""
 
     def __init__(self, warned: Warned, before: timedelta, using: str) -> None:
         self._warned = warned
@@ -90,7 +91,7 @@ class _Window:
         self._resume: Any = None
 
     def record(self) -> int:
-        """Look, and record what was found, as far as one call may; return how many are new."""
+        """Look, and record as many pages as one call may; return how many events are new."""
         connection, number = connections[self._using], 0
         now = database_now(connection)
         if not self._parts:
@@ -104,7 +105,7 @@ class _Window:
         return number
 
     def _look(self, now: datetime) -> None:
-        """Find out what to read."""
+        """Choose the parts to read."""
         binding, last = self._warned.binding, self._looks.last
         default = tuple(binding.source.defaults(self._using))
         is_whole = self._looks.after(now, default) is None
@@ -134,28 +135,27 @@ class _Window:
 
     def _record(self, events: Sequence[Expiry]) -> int:
         outbox, connection = TableOutbox(self._using), connections[self._using]
-        wanted = Subscription(self._warned.table, EXPIRING, self._before)
+        recorded = Subscription(self._warned.table, EXPIRING, self._before)
         for _ in range(_TRIES):
             try:
                 with transaction.atomic(using=self._using):
-                    consumers = self._warned.consumers(outbox, wanted)
-                    return outbox.record(events, database_now(connection), consumers)
+                    return outbox.record(events, database_now(connection), recorded)
             except IntegrityError:  # another worker has just recorded some of them
                 continue
-        raise TransientStoreError(f"Other workers record the warnings of {wanted.table!r}, too.")
+        raise TransientStoreError(f"Other workers record the warnings of {recorded.table!r}, too.")
 
 
 class TableWarnings:
     """The `ttl_odm.events.outbox.Warnings` of an alias of ``DATABASES``."""
 
     def __init__(self, using: str, warned: Sequence[Warned]) -> None:
-        """Say of which tables; nothing is read yet."""
+        """Choose the tables; nothing is read yet."""
         self._using = using
-        self._warned = {one.table: one for one in warned}
+        self._warned = {known.table: known for known in warned}
         self._windows: dict[tuple[str, timedelta], _Window] = {}
 
     def record(self) -> int:
-        """As in `Warnings`."""
+        """See `Warnings` in `ttl_odm.events.outbox`."""
         number = 0
         with store_errors():
             for name, warned in self._warned.items():
@@ -165,9 +165,9 @@ class TableWarnings:
         return number
 
     def hold(self, event: Expiry) -> bool:
-        """As in `Warnings`.
+        """See `Warnings` in `ttl_odm.events.outbox`.
 
-        The id of an event says in which life, and how long before which end.
+        The id of an event stands for the life of a row, its end, and the time before it.
         """
         warned = self._warned.get(event.table)
         if event.kind != EXPIRING or event.before is None or warned is None:

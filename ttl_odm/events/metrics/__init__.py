@@ -1,10 +1,10 @@
-"""Numbers about events for monitoring systems, one module each, imported only when used.
+"""Metrics of events, with one module for each monitoring system, imported only when used.
 
-- `numbers`: which there are;
+- `numbers`: the metrics;
 - `prometheus`: collectors for prometheus-client;
 - `opentelemetry`: instruments for OpenTelemetry.
 
-What a worker delivers is counted as it does so (`on_delivered`), which costs no query. What
-consumers haven't dealt with is asked of the database when a monitoring system asks.
-docs/metrics.md says what each number means.
+A worker counts deliveries as it makes them (`on_delivered`), which costs no query. The numbers of
+events that consumers haven't dealt with are read from the database when a monitoring system asks.
+docs/metrics.md explains each metric.
 """

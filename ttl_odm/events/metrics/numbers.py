@@ -1,4 +1,4 @@
-"""Which numbers there are about events, and what a worker and an outbox say of each.
+"""The metrics of events, and their values by a worker's callbacks and an outbox.
 
 This module must not know any monitoring system.
 """
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ttl_odm.metrics.numbers import Reading
     from ttl_odm.sweeper import SweepReport
 
-_NOT_DONE: Final = (
-    *(Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.PAUSED, Ending.STANDBY, Ending.FAILED),
+_NOT_DONE: Final = frozenset(
+    {Ending.LEASE_HELD, Ending.LEASE_LOST, Ending.PAUSED, Ending.STANDBY, Ending.FAILED}
 )
 
 DELIVERIES: Final = Number(
@@ -28,7 +28,7 @@ DELIVERIES: Final = Number(
     "Deliveries of events by this process: delivered, to be retried, or dead.",
     ("consumer", "outcome"),
 )
-"""What is counted of a worker's deliveries."""
+"""Counts a worker's deliveries."""
 
 FAILURES: Final = Number(
     "event_sweep_failures",
@@ -36,7 +36,7 @@ FAILURES: Final = Number(
     "Sweeps of a table in which this process couldn't record all events that were due.",
     ("table",),
 )
-"""What is counted of a worker's sweeps."""
+"""Counts the failures of a worker's sweeps."""
 
 SWEPT: Final = Number(
     "event_sweep_timestamp_seconds",
@@ -45,7 +45,7 @@ SWEPT: Final = Number(
     (),
     "s",
 )
-"""What is known of a worker's last sweep; nothing before it has done one."""
+"""The instant of a worker's last sweep; without a value before the first one."""
 
 OUTBOX_NUMBERS: Final = (
     Number("events_pending", "gauge", "Events that will be delivered.", ("consumer",)),
@@ -69,11 +69,11 @@ OUTBOX_NUMBERS: Final = (
         "s",
     ),
 )
-"""What is read of an outbox."""
+"""The metrics that are read from an outbox."""
 
 
 def of_delivered(delivered: Delivered, consumer: str) -> Iterator[tuple[dict[str, str], int]]:
-    """Say by how much `DELIVERIES` grows, by its labels; all of them, so that each is there."""
+    """Yield the increments of `DELIVERIES` by labels; also 0, so that all labels exist."""
     counts = {
         "delivered": delivered.done,
         "retried": delivered.failed,
@@ -84,18 +84,18 @@ def of_delivered(delivered: Delivered, consumer: str) -> Iterator[tuple[dict[str
 
 
 def of_failures(report: SweepReport) -> Iterator[tuple[dict[str, str], int]]:
-    """Say by how much `FAILURES` grows, by its labels; 0 too, so that each table is there."""
+    """Yield the increments of `FAILURES` by labels; also 0, so that all tables exist."""
     for target in report.targets:
         yield {"table": target.table}, int(target.error is not None)
 
 
 def of_sweep(report: SweepReport) -> list[Reading]:
-    """Say what `SWEPT` is after a sweep; nothing if this process didn't do it."""
+    """Return the value of `SWEPT` after a sweep; empty if this process didn't sweep."""
     return [] if report.ended in _NOT_DONE else [(SWEPT.name, {}, time.time())]
 
 
 def of_states(states: Iterable[ConsumerState]) -> Iterator[Reading]:
-    """Say what the numbers of an outbox are."""
+    """Yield the values of `OUTBOX_NUMBERS`."""
     for state in states:
         labels = {"consumer": state.consumer}
         yield "events_pending", labels, state.pending

@@ -1,9 +1,9 @@
 """Events of SQLAlchemy models and Tables; imported when the first one has events.
 
 - `tables`: the tables that keep events and deliveries.
-- `recording`: a hook that records events in the deleting transaction.
-- `warnings`: looks for rows that are about to expire.
-- `outbox`: what workers and readers ask of these tables.
+- `recorder`: the event of a row, and a hook that records it in the deleting transaction.
+- `warnings`: rows that are about to expire.
+- `outbox`: the outbox in these tables, for workers and readers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy import MetaData
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.sqlalchemy.outbox import AsyncTableOutbox, TableOutbox, open_outbox
-from ttl_odm.events.sqlalchemy.recording import record, recorder_among
+from ttl_odm.events.sqlalchemy.recorder import record, recorder_among
 from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.events.sqlalchemy.warnings import open_warnings, warn, warned_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, bound_tables
@@ -32,18 +32,18 @@ __all__ = ["EventSource", "event_tables", "read_from", "record", "source_of", "w
 
 
 class EventSource:
-    """Where events come from.
+    """The events of a worker, or of a reader.
 
     Attributes:
         engine: The engine.
-        targets: What a worker sweeps: the tables whose events are recorded, and the outbox.
-        tables: The names of the former, and of the tables whose rows are warned of.
-        is_async: Whether the engine is.
+        targets: The tables that a worker sweeps: those whose events are recorded, and the outbox.
+        tables: The names of the tables whose events, or warnings, are recorded.
+        is_async: Whether the engine is asynchronous.
     """
 
     def __init__(self, engine: Any, with_events: Sequence[Table], tables: EventTables) -> None:
         recorded = [table for table in with_events if _is_recorded(table)]
-        self._warned = [one for one in map(warned_of, with_events) if one is not None]
+        self._warned = [warned for warned in map(warned_of, with_events) if warned is not None]
         self._tables = tables
         self.engine = engine
         self.targets: list[Table] = [*recorded, tables.deliveries, tables.events]
@@ -59,11 +59,11 @@ class EventSource:
         return open_warnings(self.engine, self._warned) if self._warned else None
 
     def leave_thread(self) -> None:
-        """Do nothing: the engine's pool has all connections."""
+        """Do nothing: the engine's pool keeps all connections."""
 
 
 def source_of(engine: Any, targets: Any) -> EventSource:
-    """Return where a worker's events come from; see `ttl_odm.events.EventWorker`.
+    """Return the source of a worker's events; see `ttl_odm.events.EventWorker`.
 
     Raises:
         TTLConfigurationError: None of the targets has events, or they are kept in several schemas.
@@ -79,10 +79,11 @@ def source_of(engine: Any, targets: Any) -> EventSource:
 
 
 def read_from(engine: Any, targets: Any) -> EventSource:
-    """Return where a reader's events come from; see `ttl_odm.events.events`.
+    """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
-        TTLConfigurationError: As for `source_of`; only where there are targets.
+        TTLConfigurationError: There are targets, and `source_of` rejects them; or the events of the
+            models are kept in several schemas.
     """
     if targets is not None:
         return source_of(engine, targets)
@@ -92,7 +93,7 @@ def read_from(engine: Any, targets: Any) -> EventSource:
 
 
 def _outbox_of(with_events: Sequence[Table]) -> EventTables:
-    """The tables that the events of some tables are in."""
+    """The tables that keep the events of some tables."""
     outboxes = [event_tables(metadata) for metadata in {table.metadata for table in with_events}]
     schemas = {tables.events.schema for tables in outboxes}
     if len(schemas) > 1:
@@ -104,18 +105,16 @@ def _outbox_of(with_events: Sequence[Table]) -> EventTables:
 
 
 def _with_events(targets: Any) -> list[Table]:
-    """The tables whose events are recorded, or whose rows are warned of."""
-    every = _tables(targets)
-    return [table for table in every if _is_recorded(table) or warned_of(table) is not None]
-
-
-def _tables(targets: Any) -> Sequence[Table]:
+    """The tables whose events, or warnings, are recorded."""
     if targets is None:
-        return [table for table in bound_tables if _is_first(table)]
-    return [binding.table for binding in bindings_of(targets)]
+        tables = [table for table in bound_tables if _is_original(table)]
+    else:
+        tables = [binding.table for binding in bindings_of(targets)]
+    return [table for table in tables if _is_recorded(table) or warned_of(table) is not None]
 
 
-def _is_first(table: Table) -> bool:
+def _is_original(table: Table) -> bool:
+    """Whether a table isn't a second Table object, bound to the policy of another."""
     binding = binding_of(table)
     return binding is not None and binding.origin is None
 

@@ -1,7 +1,8 @@
 """The outbox in tables: `TableOutbox` over an `Engine`, `AsyncTableOutbox` over an `AsyncEngine`.
 
-A delivery is taken by an UPDATE that counts it, and names its number before, so that of any number
-of workers one gets it. No row stays locked while a consumer is at work.
+A delivery is taken by an UPDATE that increments its number, with the condition that this is still
+the old one, so that exactly one of any number of workers gets it. No row stays locked while a
+consumer is at work.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.events.newcomers import settles_at, unsettled_from
+from ttl_odm.events.intervals import settles_at, unsettled_from
 from ttl_odm.events.outbox import (
     EVERY_TABLE,
     LONGEST_ERROR,
@@ -55,17 +56,17 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 _DONE: Final[dict[str, None]] = {"next_at": None, "error": None}
-"""What a delivery says that is done, but kept."""
+"""The values of a delivery that is done, but kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements, for a connection without a transaction."""
+    """The statements of the outbox, for a connection that isn't in a transaction."""
 
     tables: EventTables
 
     def subscribe(
-        self, connection: Connection, consumer: str, wanted: Collection[Subscription]
+        self, connection: Connection, consumer: str, subscriptions: Collection[Subscription]
     ) -> bool:
         """See `ttl_odm.events.outbox.Outbox.subscribe`."""
         consumers, is_unsettled = self.tables.consumers, False
@@ -74,7 +75,7 @@ class Statements:
                 select(consumers).where(consumers.c.consumer == consumer)
             ).all()
         known = {(row.table_name, row.kind): row for row in rows}
-        for one in wanted:
+        for one in subscriptions:
             row, before = known.get((one.table, one.kind)), seconds_of(one.before)
             if row is None:
                 self._register(connection, consumer, one)
@@ -88,26 +89,26 @@ class Statements:
                 is_unsettled |= not self._settle(connection, consumer, one, row.unsettled_from)
         return is_unsettled
 
-    def _register(self, connection: Connection, consumer: str, wanted: Subscription) -> None:
-        """Note a new subscription, and hand over the events that are kept."""
-        with suppress(IntegrityError), connection.begin():  # somebody else has just done so
+    def _register(self, connection: Connection, consumer: str, subscription: Subscription) -> None:
+        """Add a new subscription, and hand over the events that are kept."""
+        with suppress(IntegrityError), connection.begin():  # another process has just added it
             row = {
                 "consumer": consumer,
-                "table_name": wanted.table,
-                "kind": wanted.kind,
-                "before_seconds": seconds_of(wanted.before),
+                "table_name": subscription.table,
+                "kind": subscription.kind,
+                "before_seconds": seconds_of(subscription.before),
                 "unsettled_from": unsettled_from(now_of(connection)),
             }
             connection.execute(insert(self.tables.consumers), [row])
-            self._hand_over(connection, consumer, wanted)
+            self._hand_over(connection, consumer, subscription)
 
     def _settle(
-        self, connection: Connection, consumer: str, wanted: Subscription, start: datetime
+        self, connection: Connection, consumer: str, subscription: Subscription, start: datetime
     ) -> bool:
         """Hand over events that were committed late; return whether they were the last."""
         consumers, events = self.tables.consumers, self.tables.events
-        is_this, end = self._is_subscribed(consumer, wanted), settles_at(start)
-        # Once it is settled, deliveries that are done are no longer kept.
+        is_this, end = self._is_subscribed(consumer, subscription), settles_at(start)
+        # Once the consumer is settled, done deliveries are no longer kept.
         is_unsettled = (
             select(consumers.c.kind).where(*is_this, consumers.c.unsettled_from.is_not(None))
         ).exists()
@@ -115,41 +116,41 @@ class Statements:
             with connection.begin():
                 is_last = now_of(connection) >= end
                 may_be_late = events.c.recorded_at.between(start, end)
-                self._hand_over(connection, consumer, wanted, may_be_late, is_unsettled)
+                self._hand_over(connection, consumer, subscription, may_be_late, is_unsettled)
                 if is_last:
                     settled = update(consumers).where(*is_this)
                     connection.execute(settled.values(unsettled_from=None))
         except DBAPIError as error:
             if not (isinstance(error, IntegrityError) or is_passing(error)):
                 raise
-            return False  # another process does the same
+            return False  # another process hands them over
         return is_last
 
     def _is_subscribed(
-        self, consumer: str, wanted: Subscription
+        self, consumer: str, subscription: Subscription
     ) -> tuple[ColumnElement[bool], ...]:
-        c = self.tables.consumers.c
-        return c.consumer == consumer, c.table_name == wanted.table, c.kind == wanted.kind
+        c, table, kind = self.tables.consumers.c, subscription.table, subscription.kind
+        return c.consumer == consumer, c.table_name == table, c.kind == kind
 
     def _hand_over(
         self,
         connection: Connection,
         consumer: str,
-        wanted: Subscription,
+        subscription: Subscription,
         *only: ColumnElement[bool],
     ) -> None:
-        """Let a consumer have the events that are kept, unless it has them."""
+        """Add deliveries of the events that are kept to a consumer, unless it has them."""
         events, deliveries = self.tables.events, self.tables.deliveries
-        held = select(deliveries.c.event).where(
+        delivered = select(deliveries.c.event).where(
             deliveries.c.event == events.c.id, deliveries.c.consumer == consumer
         )
         kept = select(events.c.id, events.c.recorded_at, events.c.kept_until).where(
-            ~held.correlate(events).exists(), events.c.kind == wanted.kind, *only
+            ~delivered.correlate(events).exists(), events.c.kind == subscription.kind, *only
         )
-        if wanted.table != EVERY_TABLE:
-            kept = kept.where(events.c.table_name == wanted.table)
-        if wanted.before is not None:
-            kept = kept.where(events.c.before_seconds == seconds_of(wanted.before))
+        if subscription.table != EVERY_TABLE:
+            kept = kept.where(events.c.table_name == subscription.table)
+        if subscription.before is not None:
+            kept = kept.where(events.c.before_seconds == seconds_of(subscription.before))
         recorded = {row.id: (row.recorded_at, row.kept_until) for row in connection.execute(kept)}
         add_deliveries(connection, self.tables, recorded, [consumer])
 
@@ -169,53 +170,56 @@ class Statements:
             rows = connection.execute(due).all()
         if not rows:
             return []
-        found = [Delivery(event_of(row).delivered(row.deliveries + 1), consumer) for row in rows]
+        due_deliveries = [
+            Delivery(event_of(row).delivered(row.deliveries + 1), consumer) for row in rows
+        ]
         try:
-            taken = self._take_all(connection, found, hidden)
-            return self._take_each(connection, found, hidden) if taken is None else taken
+            taken = self._take_all(connection, due_deliveries, hidden)
+            if taken is None:
+                taken = self._take_each(connection, due_deliveries, hidden)
         except DBAPIError as error:
             if not is_passing(error):
                 raise
             return []  # another worker is in the way
+        return taken
 
     def _take_all(
-        self, connection: Connection, found: list[Delivery], hidden: timedelta
+        self, connection: Connection, due: list[Delivery], hidden: timedelta
     ) -> list[Delivery] | None:
-        """Take deliveries by as few statements as can be.
+        """Take deliveries by as few statements as possible.
 
-        None, and nothing is taken, if another worker has taken some of them: how many they are is
-        known then, but not which.
+        If another worker has taken some of them, take none and return None: their number is known
+        then, but not which they are.
         """
         d, count = self.tables.deliveries.c, 0
         with connection.begin() as transaction:
             now = now_of(connection)
-            for number, are_these in self._together(found):
-                taking = update(self.tables.deliveries).where(
-                    *are_these, d.deliveries == number - 1, d.next_at <= now
+            for number, in_group in self._groups(due):
+                take = update(self.tables.deliveries).where(
+                    *in_group, d.deliveries == number - 1, d.next_at <= now
                 )
                 values = {"next_at": now + hidden, "deliveries": number}
-                count += connection.execute(taking, values).rowcount
-            if 0 < count < len(found):
+                count += connection.execute(take, values).rowcount
+            if 0 < count < len(due):
                 transaction.rollback()
                 return None
-        return found if count else []
+        return due if count else []
 
     def _take_each(
-        self, connection: Connection, found: list[Delivery], hidden: timedelta
+        self, connection: Connection, due: list[Delivery], hidden: timedelta
     ) -> list[Delivery]:
-        """Take those deliveries that no other worker has taken."""
-        d = self.tables.deliveries.c
+        """Take the deliveries that no other worker has taken, one by one."""
+        d, taken = self.tables.deliveries.c, []
         with connection.begin():
             now = now_of(connection)
-            taking = update(self.tables.deliveries)
-            return [
-                one
-                for one in found
-                if connection.execute(
-                    taking.where(*self._is(one, one.event.delivery - 1), d.next_at <= now),
-                    {"next_at": now + hidden, "deliveries": one.event.delivery},
-                ).rowcount
-            ]
+            take = update(self.tables.deliveries)
+            for delivery in due:
+                number = delivery.event.delivery
+                is_due = (*self._is(delivery, number - 1), d.next_at <= now)
+                values = {"next_at": now + hidden, "deliveries": number}
+                if connection.execute(take.where(*is_due), values).rowcount:
+                    taken.append(delivery)
+        return taken
 
     def done(self, connection: Connection, deliveries: Collection[Delivery]) -> None:
         """See `ttl_odm.events.outbox.Outbox.done`."""
@@ -230,28 +234,28 @@ class Statements:
             .exists()
         )
         groups = [
-            (*are_these, table.c.deliveries == number)
-            for number, are_these in self._together(deliveries)
+            (*in_group, table.c.deliveries == number)
+            for number, in_group in self._groups(deliveries)
         ]
         with connection.begin():
             deleted = sum(
-                connection.execute(delete(table).where(*are_done, ~is_to_be_kept)).rowcount
-                for are_done in groups
+                connection.execute(delete(table).where(*in_group, ~is_to_be_kept)).rowcount
+                for in_group in groups
             )
             if deleted < len(deliveries):
-                for are_done in groups:
-                    connection.execute(update(table).where(*are_done).values(_DONE))
+                for in_group in groups:
+                    connection.execute(update(table).where(*in_group).values(_DONE))
 
-    def _together(
+    def _groups(
         self, deliveries: Iterable[Delivery]
     ) -> Iterator[tuple[int, tuple[ColumnElement[bool], ...]]]:
-        """Deliveries of one consumer by their number, and the condition for their rows."""
+        """Group deliveries of one consumer by number; yield that, and the conditions for rows."""
         d = self.tables.deliveries.c
         groups: dict[int, list[Delivery]] = {}
-        for one in deliveries:
-            groups.setdefault(one.event.delivery, []).append(one)
+        for delivery in deliveries:
+            groups.setdefault(delivery.event.delivery, []).append(delivery)
         for number, group in groups.items():
-            ids = [one.event.id for one in group]
+            ids = [delivery.event.id for delivery in group]
             yield number, (d.event.in_(ids), d.consumer == group[0].consumer)
 
     def failed(
@@ -262,8 +266,8 @@ class Statements:
             next_at = None if rest is None else now_of(connection) + rest
             is_this = self._is(delivery, delivery.event.delivery)
             waits = self.tables.deliveries.c.next_at.is_not(None)  # it wasn't skipped meanwhile
-            note = update(self.tables.deliveries).where(*is_this, waits)
-            connection.execute(note.values(next_at=next_at, error=error[:LONGEST_ERROR]))
+            change = update(self.tables.deliveries).where(*is_this, waits)
+            connection.execute(change.values(next_at=next_at, error=error[:LONGEST_ERROR]))
 
     def states(self, connection: Connection) -> list[ConsumerState]:
         """See `ttl_odm.events.outbox.Outbox.states`."""
@@ -271,7 +275,7 @@ class Statements:
             return self.states_in(connection)
 
     def states_in(self, connection: Connection) -> list[ConsumerState]:
-        """The same, in a transaction."""
+        """Read the states in the connection's transaction."""
         consumers, d = self.tables.consumers, self.tables.deliveries.c
         is_pending = d.next_at.is_not(None)
         counts = select(
@@ -339,9 +343,10 @@ class Statements:
         next_at = deliveries.c.next_at
         with connection.begin():
             now = literal(now_of(connection), next_at.type)
-            earliest = case((next_at <= now, next_at), else_=now)  # or it would wait behind others
-            for those in self._chosen(consumer, events):
-                change = update(deliveries).where(*those).values(next_at=earliest)
+            # A delivery that is due already keeps its place in the queue.
+            earliest = case((next_at <= now, next_at), else_=now)
+            for condition in self._chosen(consumer, events):
+                change = update(deliveries).where(*condition).values(next_at=earliest)
                 number += connection.execute(change).rowcount
         return number
 
@@ -351,16 +356,16 @@ class Statements:
         """See `ttl_odm.events.outbox.Outbox.skip`."""
         number = 0
         with connection.begin():
-            for those in self._chosen(consumer, events):
-                skipping = update(self.tables.deliveries).where(*those).values(_DONE)
-                number += connection.execute(skipping).rowcount
+            for condition in self._chosen(consumer, events):
+                change = update(self.tables.deliveries).where(*condition).values(_DONE)
+                number += connection.execute(change).rowcount
         return number
 
     def forget(self, connection: Connection, consumer: str) -> int:
         """See `ttl_odm.events.outbox.Outbox.forget`."""
         consumers, deliveries = self.tables.consumers, self.tables.deliveries
         is_its = deliveries.c.consumer == consumer
-        with connection.begin():  # first of all, so that nothing more is recorded for it
+        with connection.begin():  # first, so that nothing more is recorded for it
             connection.execute(delete(consumers).where(consumers.c.consumer == consumer))
         chunk = select(deliveries.c.event, self._is_open).where(is_its).limit(CHUNK)
         number = 0
@@ -375,14 +380,14 @@ class Statements:
 
     @property
     def _is_open(self) -> ColumnElement[bool]:
-        """Whether a delivery isn't done: it waits, or is dead."""
+        """The condition that a delivery isn't done: it waits, or is dead."""
         d = self.tables.deliveries.c
         return or_(d.next_at.is_not(None), d.error.is_not(None))
 
     def _chosen(
         self, consumer: str | None, events: Collection[str] | None
     ) -> Iterator[list[ColumnElement[bool]]]:
-        """Conditions for the dead deliveries, or those of events; no row meets two of them."""
+        """Yield conditions for dead deliveries, or those of events; no row meets two of them."""
         d = self.tables.deliveries.c
         own = [self._is_open] if consumer is None else [self._is_open, d.consumer == consumer]
         if events is None:
@@ -393,7 +398,7 @@ class Statements:
             yield [*own, d.event.in_(ids[start : start + CHUNK])]
 
     def _is(self, delivery: Delivery, number: int) -> tuple[ColumnElement[bool], ...]:
-        """The row that is meant, unless it has been delivered another number of times."""
+        """The condition for a delivery's row, unless that has another number by now."""
         d = self.tables.deliveries.c
         return (
             d.event == delivery.event.id,
@@ -408,7 +413,14 @@ def add_deliveries(
     recorded: Mapping[str, tuple[datetime, datetime]],
     consumers: Iterable[str],
 ) -> None:
-    """Let consumers have events, given when they were recorded, and until when they are kept."""
+    """Add deliveries of events to consumers.
+
+    Args:
+        connection: A connection in a transaction.
+        tables: The tables of events.
+        recorded: When each event was recorded and until when it is kept, by id.
+        consumers: The consumers.
+    """
     rows = [
         {
             "event": event,
@@ -448,46 +460,46 @@ class TableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
-        """As in `Outbox`."""
-        return self._run(Statements.subscribe, consumer, wanted)
+    def subscribe(self, consumer: str, subscriptions: Collection[Subscription]) -> bool:
+        """See `Outbox` in `ttl_odm.events.outbox`."""
+        return self._run(Statements.subscribe, consumer, subscriptions)
 
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.take, consumer, limit, hidden)
 
     def done(self, deliveries: Collection[Delivery]) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         self._run(Statements.done, deliveries)
 
     def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         self._run(Statements.failed, delivery, error, rest)
 
     def states(self) -> Sequence[ConsumerState]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.states)
 
     def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.recorded, limit, since=since)
 
     def opened(
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.opened, limit, consumer=consumer, dead=dead)
 
     def retry(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.retry, consumer, events)
 
     def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.skip, consumer, events)
 
     def forget(self, consumer: str) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return self._run(Statements.forget, consumer)
 
     def _run(
@@ -507,48 +519,48 @@ class AsyncTableOutbox:
         self._engine = engine
         self._statements = Statements(tables)
 
-    async def subscribe(self, consumer: str, wanted: Collection[Subscription]) -> bool:
-        """As in `Outbox`."""
-        return await self._run(Statements.subscribe, consumer, wanted)
+    async def subscribe(self, consumer: str, subscriptions: Collection[Subscription]) -> bool:
+        """See `Outbox` in `ttl_odm.events.outbox`."""
+        return await self._run(Statements.subscribe, consumer, subscriptions)
 
     async def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.take, consumer, limit, hidden)
 
     async def done(self, deliveries: Collection[Delivery]) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         await self._run(Statements.done, deliveries)
 
     async def failed(self, delivery: Delivery, error: str, rest: timedelta | None) -> None:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         await self._run(Statements.failed, delivery, error, rest)
 
     async def states(self) -> Sequence[ConsumerState]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.states)
 
     async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.recorded, limit, since=since)
 
     async def opened(
         self, limit: int, *, consumer: str | None = None, dead: bool | None = None
     ) -> Sequence[OpenDelivery]:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.opened, limit, consumer=consumer, dead=dead)
 
     async def retry(
         self, consumer: str | None = None, events: Collection[str] | None = None
     ) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.retry, consumer, events)
 
     async def skip(self, consumer: str | None = None, events: Collection[str] | None = None) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.skip, consumer, events)
 
     async def forget(self, consumer: str) -> int:
-        """As in `Outbox`."""
+        """See `Outbox` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.forget, consumer)
 
     async def _run(
@@ -565,7 +577,11 @@ class AsyncTableOutbox:
 
 
 def open_outbox(engine: Any, tables: EventTables) -> TableOutbox | AsyncTableOutbox:
-    """Make the outbox of an engine."""
+    """Open the outbox of an engine.
+
+    Raises:
+        TTLConfigurationError: It isn't an engine.
+    """
     if isinstance(engine, Engine):
         return TableOutbox(engine, tables)
     if isinstance(engine, compat.async_types("AsyncEngine")):

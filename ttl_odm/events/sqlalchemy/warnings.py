@@ -1,10 +1,10 @@
-"""Warnings: rows whose end comes near are looked for, and events of others aren't delivered.
+"""Warnings: events of rows that are about to expire, and whether such an event still holds.
 
-They are looked for by the indexes of the sweeper; see `ttl_odm.events.looks`. Where no index says
+Rows are looked for by the indexes of the sweeper; see `ttl_odm.events.intervals`. If no index tells
 which rows have come into a window, only whole windows are read.
 
-What a look finds is recorded page by page. A call records so many pages, and the next one goes on:
-the worker has rows to sweep meanwhile.
+The rows that a look finds are recorded page by page. A call records some pages, and the next call
+goes on, because the worker has rows to sweep meanwhile.
 
 This module must not know workers.
 """
@@ -26,9 +26,9 @@ from sqlalchemy import Engine, TypeDecorator, literal, literal_column, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
 from ttl_odm.events.expiry import EXPIRING
-from ttl_odm.events.looks import Looks
+from ttl_odm.events.intervals import Looks
 from ttl_odm.events.outbox import Subscription
-from ttl_odm.events.sqlalchemy.recording import (
+from ttl_odm.events.sqlalchemy.recorder import (
     RowEvents,
     consumers_of,
     insert_events,
@@ -66,19 +66,19 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 PAGES: Final = 10
-"""Pages of rows that a call records, of each table and `before`."""
+"""The most pages of rows that a call records, of each table and `before`."""
 
 TRIES: Final = 3
-"""How often a call tries to record a page of which another worker is recording some rows."""
+"""The most attempts to record a page while another worker is recording some of its rows."""
 
 _INFO: Final = "ttl_odm.events.warned"
 
 
 class Warned(RowEvents):
-    """A table whose rows are warned of.
+    """The warnings of one table.
 
     Attributes:
-        befores: How long before their end.
+        befores: How long before the end of a row each warning is given.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -89,8 +89,8 @@ class Warned(RowEvents):
     def is_followed(self) -> bool:
         """Whether an index can tell which rows have come into a window.
 
-        It can't where each row may have another default, nor of columns in a form of their own,
-        such as a wall time in a zone.
+        It can't if each row may have another default, or if a column has a format of its own, such
+        as a wall time in a zone.
         """
         limit = self.binding.max_lifetime
         is_native = limit is None or limit.instants.native
@@ -102,24 +102,28 @@ class Warned(RowEvents):
         return self.binding.source.scoping is not None
 
     def columns(self) -> list[Column[Any]]:
-        """The columns that the events have."""
+        """Return the columns whose values the events have."""
         return [column for column in self.table.columns if str(column.name) in self.included]
 
     def warning(self, values: Sequence[Any], end: datetime, before: timedelta) -> Expiry | None:
-        """The warning of a row, given its `columns`; None if it never ends.
+        """Return the warning of a row; None if it never expires.
 
-        `end` is what the database knows of that. It counts where Python doesn't know the default;
-        elsewhere a value may be more precise than the database's clock.
+        Args:
+            values: The values of its `columns`.
+            end: Its end as the database computes it. It counts if Python doesn't know the default;
+                otherwise Python's may be more precise than the database's clock.
+            before: How long before its end the warning is given.
         """
-        row = {str(one.name): value for one, value in zip(self.columns(), values, strict=True)}
+        names = (str(column.name) for column in self.columns())
+        row = dict(zip(names, values, strict=True))
         key = [row[str(column.name)] for column in key_columns(self.table)]
         policy = self.policy_of(row)
-        known = end if policy is None else self.end_of(policy, row)
-        return None if known is None else self.event(key, row, known, before)
+        known_end = end if policy is None else self.end_of(policy, row)
+        return None if known_end is None else self.event(key, row, known_end, before)
 
 
 def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
-    """Have the rows of a model warned of; see `ttl_odm.events.record_expiring`."""
+    """Record warnings of the rows of a model; see `ttl_odm.events.record_expiring`."""
     binding = policy_of_target(target)
     warned = warned_of(binding.table) or Warned(binding)
     warned.include(include)
@@ -129,9 +133,10 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
 
 
 def warned_of(table: Table) -> Warned | None:
-    """What is known of the warnings of a table; None if it has none."""
+    """Return the warnings of a table; None if it has none."""
     warned: Warned | None = table.info.get(_INFO)
-    return warned if warned is not None and warned.table is table else None  # else a copy's
+    # A copy of a table has the `info` of the original.
+    return warned if warned is not None and warned.table is table else None
 
 
 @dataclass(slots=True)
@@ -139,11 +144,11 @@ class _Stretch:
     """Some rows of a window, which are read page by page.
 
     Attributes:
-        life: How long they live, by which an index leads to them; None where the table is walked.
-        after: They end later; None where the index can't tell.
-        until: They end at this moment at the latest.
-        place: Where in the index to go on, as a bookmark.
-        key: The key of the row after which to go on, among those at that place.
+        life: How long they live, by which an index leads to them; None if the table is walked.
+        after: The instant after which they end; None if the index can't tell.
+        until: The latest instant at which they end.
+        place: Where in the index to go on; a bookmark.
+        key: The key of the row after which to go on, among the rows at that place.
     """
 
     life: Life | None
@@ -155,12 +160,12 @@ class _Stretch:
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """The rows of a table that end in a window, and what is known of them.
+    """The rows of a table that end in a window, and the progress of reading them.
 
     Attributes:
-        warned: The table.
-        looks: When it was looked at, and how long it is.
-        stretches: What the last look has found and wasn't read yet.
+        warned: The warnings of the table.
+        looks: The looks at the window.
+        stretches: The rows that the last look has found and that aren't read yet.
     """
 
     warned: Warned
@@ -168,7 +173,7 @@ class _Window:
     stretches: deque[_Stretch] = field(default_factory=deque)
 
     def look(self, connection: Connection, now: datetime, *, is_walked: bool) -> None:
-        """Find out whether there are rows in the window, or have come into it."""
+        """Find out whether the window has rows, or rows have come into it."""
         if self.stretches:
             return
         source, looks = self.warned.binding.source, self.looks
@@ -191,7 +196,7 @@ class _Window:
     def _found(
         self, connection: Connection, after: datetime | None, until: datetime
     ) -> tuple[list[_Stretch], object]:
-        """The stretches that hold rows, and the defaults; by one statement."""
+        """Read which stretches hold rows, and the defaults, by one statement."""
         binding = self.warned.binding
         source = binding.source
         stretches = [_Stretch(life, after, until) for life in lives_of(binding, source.ages())]
@@ -200,7 +205,8 @@ class _Window:
             lookups.append(source.shortest_age())
         row: Any = connection.execute(select(*lookups)).one() if lookups else ()
         default = tuple(source.defaults(connection)) if source.is_known else row[-1]
-        return [one for one, is_there in zip(stretches, row, strict=False) if is_there], default
+        with_rows = [stretch for stretch, has_rows in zip(stretches, row, strict=False) if has_rows]
+        return with_rows, default
 
     def _first(self, connection: Connection, stretch: _Stretch) -> ColumnElement[Any]:
         rows, index = self._rows(connection, stretch, literal_column("1"))
@@ -210,9 +216,9 @@ class _Window:
     def _rows(
         self, connection: Connection, stretch: _Stretch, *columns: ColumnElement[Any]
     ) -> tuple[Select[Any], PartIndex | None]:
-        """What selects the rows of a stretch, and the index that leads to them.
+        """Select the rows of a stretch; return the index that leads to them, too.
 
-        The gate sees to it that they are alive.
+        The gate leaves out expired rows.
         """
         binding, clock = self.warned.binding, clock_of(connection.dialect)
         ends = expires_at(binding.table) <= literal(stretch.until, LastModified())
@@ -230,7 +236,7 @@ class _Window:
         return rows.where(*bounds, *conditions), index
 
     def record(self, connection: Connection) -> int:
-        """Record what the last look has found, as far as one call may."""
+        """Record the rows of the last look, as many pages as one call may."""
         number, read = 0, False
         for _ in range(PAGES):
             if not self.stretches:
@@ -243,7 +249,7 @@ class _Window:
         return number
 
     def _record_page(self, connection: Connection) -> int:
-        """Record the next rows; should that fail, they stay the next ones."""
+        """Record the next page; if that fails, it stays the next one."""
         with reading(connection):
             rows, rest = self._page(connection, self.stretches[0])
             events = self._events(rows)
@@ -264,10 +270,10 @@ class _Window:
     def _page(
         self, connection: Connection, stretch: _Stretch
     ) -> tuple[Sequence[Row[Any]], _Stretch | None]:
-        """Read the next rows of a stretch, and return what is left of it.
+        """Read the next rows of a stretch, and return the rest of it.
 
-        Rows that were written at one instant, as by a migration, may be more than a page: of these
-        the key tells which come next.
+        Rows that were written at one instant, as by a migration, may be more than a page: their key
+        tells which of them come next.
         """
         table, clock = self.warned.table, clock_of(connection.dialect)
         keys = key_columns(table)
@@ -297,15 +303,15 @@ class _Window:
 
     def _insert(self, connection: Connection, events: Sequence[Expiry]) -> int:
         tables = self.warned.tables
-        meant = Subscription(str(self.warned.table.fullname), EXPIRING, self.looks.before)
+        recorded = Subscription(str(self.warned.table.fullname), EXPIRING, self.looks.before)
         tries = 0
         while True:
             tries += 1
             try:
                 with writing(connection, tables.events):
-                    consumers = consumers_of(connection, tables, meant)
+                    consumers = consumers_of(connection, tables, recorded)
                     return insert_events(connection, tables, events, consumers, now_of(connection))
-            except IntegrityError as error:  # another worker has just done so
+            except IntegrityError as error:  # another worker has just recorded some of them
                 if tries == TRIES:
                     raise TransientStoreError(in_short(error)) from error
 
@@ -314,7 +320,7 @@ class Statements:
     """The statements of a worker or reader, for a connection without a transaction."""
 
     def __init__(self, warned: Sequence[Warned]) -> None:
-        self._warned = {str(one.table.fullname): one for one in warned}
+        self._warned = {str(known.table.fullname): known for known in warned}
         self._windows: dict[tuple[str, timedelta], _Window] = {}
 
     def record(self, connection: Connection) -> int:
@@ -322,14 +328,14 @@ class Statements:
         failures: list[Exception] = []
         walked: dict[_Window, bool] = {}
         settings: dict[str, float | str] = {}
-        for name, one in self._warned.items():
+        for name, warned in self._warned.items():
             with _noted(failures):
-                is_one_walked = one.has_scopes or is_walked(connection, one.binding)
-                settings |= zone_settings(connection, one.binding)
-                for before in one.befores:
-                    new = _Window(one, Looks(before))
+                is_table_walked = warned.has_scopes or is_walked(connection, warned.binding)
+                settings |= zone_settings(connection, warned.binding)
+                for before in warned.befores:
+                    new = _Window(warned, Looks(before))
                     window = self._windows.setdefault((name, before), new)
-                    walked[window] = is_one_walked
+                    walked[window] = is_table_walked
         number, waiting = 0, deque(walked)
         with prepared(connection, settings=settings):
             while waiting:  # all in one transaction, unless one fails
@@ -346,14 +352,14 @@ class Statements:
         return number
 
     def knows(self, event: Expiry) -> bool:
-        """Whether it takes the event's row to tell whether the event holds."""
+        """Return whether an event is a warning of a known table, so that its row must be read."""
         return event.kind == EXPIRING and event.before is not None and event.table in self._warned
 
     def hold(self, connection: Connection, event: Expiry) -> bool:
-        """Whether the row of a warning is alive, and has the same end.
+        """Return whether the row of a warning is alive, and has the same end.
 
-        The id of an event says all of that. Of a key that can't be read back from JSON nobody can
-        tell: such an event holds.
+        The id of an event stands for both. An event whose key can't be converted back from JSON is
+        assumed to hold.
         """
         warned = self._warned[event.table]
         keys = key_columns(warned.table)
@@ -380,7 +386,7 @@ class Statements:
 
 @contextmanager
 def _noted(failures: list[Exception]) -> Iterator[None]:
-    """Go on with the next table after an error, unless the database is away."""
+    """Collect an error so that other tables have their turn; raise that of a lost connection."""
     try:
         yield
     except (DBAPIError, TransientStoreError) as error:
@@ -401,7 +407,7 @@ _READERS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def from_json(column: Column[Any], value: Any) -> Any:
-    """The value of a key's column that an event has as JSON; see `ttl_odm.events.Expiry`."""
+    """Return a value of a key's column, given in the form of `ttl_odm.events.Expiry`."""
     type_: Any = column.type
     while isinstance(type_, TypeDecorator):
         type_ = type_.impl
@@ -422,11 +428,11 @@ class TableWarnings:
         self._statements = Statements(warned)
 
     def record(self) -> int:
-        """As in `Warnings`."""
+        """See `Warnings` in `ttl_odm.events.outbox`."""
         return self._run(Statements.record)
 
     def hold(self, event: Expiry) -> bool:
-        """As in `Warnings`."""
+        """See `Warnings` in `ttl_odm.events.outbox`."""
         return not self._statements.knows(event) or self._run(Statements.hold, event)
 
     def _run(
@@ -447,11 +453,11 @@ class AsyncTableWarnings:
         self._statements = Statements(warned)
 
     async def record(self) -> int:
-        """As in `Warnings`."""
+        """See `Warnings` in `ttl_odm.events.outbox`."""
         return await self._run(Statements.record)
 
     async def hold(self, event: Expiry) -> bool:
-        """As in `Warnings`."""
+        """See `Warnings` in `ttl_odm.events.outbox`."""
         return not self._statements.knows(event) or await self._run(Statements.hold, event)
 
     async def _run(
@@ -468,7 +474,7 @@ class AsyncTableWarnings:
 
 
 def open_warnings(engine: Any, warned: Sequence[Warned]) -> TableWarnings | AsyncTableWarnings:
-    """Make the warnings of an engine, of which an outbox was made, too."""
+    """Open the warnings of an engine that `open_outbox` accepts."""
     kind: Any = TableWarnings if isinstance(engine, Engine) else AsyncTableWarnings
     opened: TableWarnings | AsyncTableWarnings = kind(engine, warned)
     return opened

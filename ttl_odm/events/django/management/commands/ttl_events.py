@@ -1,6 +1,6 @@
 """``manage.py ttl_events``: record and deliver events; show, retry and skip them.
 
-Its actions are the commands of ``ttl-odm events``, with the same options.
+Its actions, and their options, are those of ``ttl-odm events``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ttl_odm.events.tail import POLL as TAIL_POLL
 from ttl_odm.events.worker import HIDDEN, POLL, EventWorker
 from ttl_odm.sweeper import StoreError, stop_on_signals
 from ttl_odm.sweeper.command_line import Status, terminal_width
-from ttl_odm.sweeper.text import aligned, counted, visible
+from ttl_odm.sweeper.text import aligned, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -34,7 +34,7 @@ _LIMIT: Final = 100
 
 
 class Command(BaseCommand):
-    """Run a worker; or show events and consumers, retry events, and skip them."""
+    """Runs a worker; or shows events and consumers, retries events, and skips them."""
 
     help = (
         "Record an event for each row that expires, and deliver events to their handlers, until a "
@@ -44,7 +44,7 @@ class Command(BaseCommand):
     requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the options of the worker, and what else can be done."""
+        """Add the options of the worker, and the actions."""
         _add_database(parser, DEFAULT_DB_ALIAS)
         parser.add_argument("--once", action="store_true", help="Sweep and deliver once, and end.")
         parser.add_argument(
@@ -66,12 +66,12 @@ class Command(BaseCommand):
             action = actions.add_parser(name, help=what, description=what)
             add_options(action)
             action.add_argument("--json", action="store_true", dest="as_json", help="Print JSON.")
-            # A default here would replace what was given before the word.
+            # A default here would replace an option that precedes the action.
             _add_database(action, SUPPRESS)
 
     def handle(self, **options: Any) -> None:
-        """Do it."""
-        act = {
+        """Run the worker, or the action."""
+        actions = {
             "list": self._list,
             "consumers": self._consumers,
             "tail": self._tail,
@@ -80,7 +80,7 @@ class Command(BaseCommand):
             "forget": self._forget,
         }
         try:
-            act.get(options["action"], self._work)(options)
+            actions.get(options["action"], self._work)(options)
         except TTLConfigurationError as error:
             raise CommandError(str(error), returncode=Status.USAGE) from error
         except StoreError as error:
@@ -101,11 +101,11 @@ class Command(BaseCommand):
         opened = outbox.opened(limit + 1, consumer=options["consumer"], dead=options["dead"])
         shown = opened[:limit]
         if options["as_json"]:
-            self.stdout.write(json.dumps([text.open_dict(one) for one in shown]))
+            self.stdout.write(json.dumps([text.open_dict(delivery) for delivery in shown]))
         elif shown:
             self._table(text.open_rows(shown))
             if len(opened) > limit:
-                self.stdout.write(f"There are more than {limit:,}: --limit shows them.")
+                self.stdout.write(text.more_than(limit))
         else:
             self.stdout.write("No event is waiting.")
 
@@ -116,17 +116,15 @@ class Command(BaseCommand):
         elif states:
             self._table(text.consumer_rows(states))
         else:
-            self.stdout.write(
-                "The database knows no consumer: no worker or reader has connected to it so far."
-            )
+            self.stdout.write(text.NO_CONSUMERS)
 
     def _tail(self, options: dict[str, Any]) -> None:
         outbox, number = TableOutbox(options["database"]), options["number"]
 
         def show(events: Iterable[Recorded]) -> None:
-            for one in events:
-                line = json.dumps(text.recorded_dict(one)) if options["as_json"] else None
-                self.stdout.write(line or text.recorded_line(one))
+            for event in events:
+                line = json.dumps(text.recorded_dict(event)) if options["as_json"] else None
+                self.stdout.write(line or text.recorded_line(event))
             self.stdout.flush()  # a pipe has a buffer
 
         if not options["follow"]:
@@ -149,32 +147,32 @@ class Command(BaseCommand):
             raise CommandError(message, returncode=Status.USAGE)
         if not options["all_dead"]:
             events = options["events"]
-        change = outbox.retry if action == "retry" else outbox.skip
-        number = change(options["consumer"], events)
-        if options["as_json"]:
-            self.stdout.write(json.dumps({"deliveries": number}))
-            return
-        done = "will be delivered at once" if action == "retry" else "won't be delivered any more"
-        self.stdout.write(f"{counted(number, 'event')} {done}.")
+        if action == "retry":
+            number = outbox.retry(options["consumer"], events)
+            self._print_change(number, text.retried(number), options)
+        else:
+            number = outbox.skip(options["consumer"], events)
+            self._print_change(number, text.skipped(number), options)
 
     def _forget(self, options: dict[str, Any]) -> None:
         outbox, consumer = TableOutbox(options["database"]), options["consumer"]
-        if wrong := text.unknown_consumer(consumer, outbox.states()):
-            raise CommandError(wrong, returncode=Status.USAGE)
+        if problem := text.unknown_consumer(consumer, outbox.states()):
+            raise CommandError(problem, returncode=Status.USAGE)
         number = outbox.forget(consumer)
-        if options["as_json"]:
-            self.stdout.write(json.dumps({"deliveries": number}))
-        else:
-            self.stdout.write(text.forgotten(consumer, number))
+        self._print_change(number, text.forgotten(consumer, number), options)
+
+    def _print_change(self, number: int, sentence: str, options: dict[str, Any]) -> None:
+        """Print the number of deliveries that were changed, as a sentence or JSON."""
+        self.stdout.write(json.dumps({"deliveries": number}) if options["as_json"] else sentence)
 
 
 def _answered(outbox: TableOutbox, look: Look) -> Sequence[Recorded]:
-    """Ask an outbox what a look wants to know."""
+    """Answer the questions of a look from an outbox."""
     question = next(look)
     while True:
-        found = outbox.recorded(question.limit, since=question.since)
+        recorded = outbox.recorded(question.limit, since=question.since)
         try:
-            question = look.send(found)
+            question = look.send(recorded)
         except StopIteration as end:
             events: Sequence[Recorded] = end.value
             return events
@@ -241,7 +239,7 @@ def _add_consumer(parser: ArgumentParser) -> None:
 
 
 def _at_least(lowest: float, kind: Callable[[str], float]) -> Callable[[str], float]:
-    """Return the type of an option that is a number."""
+    """Return the type of an option that is a number from `lowest` on."""
 
     def number(typed: str) -> float:
         value = kind(typed)
@@ -249,7 +247,7 @@ def _at_least(lowest: float, kind: Callable[[str], float]) -> Callable[[str], fl
             raise ArgumentTypeError(f"{typed} isn't a number from {lowest} on")
         return value
 
-    number.__name__ = kind.__name__  # by which argparse calls what isn't one
+    number.__name__ = kind.__name__  # argparse's name for the type in errors
     return number
 
 

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from tests.events.holds import HOUR, handled, seat_hold, waiting
 from ttl_odm.events import EventWorker, events, record_expired
-from ttl_odm.events import newcomers as module
-from ttl_odm.events.newcomers import SETTLING, Subscribing
+from ttl_odm.events import intervals as module
+from ttl_odm.events.intervals import SETTLING, Resubscription
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.events.sqlalchemy import event_tables, read_from
 from ttl_odm.sweeper import Sweeper
@@ -51,7 +51,7 @@ def kept(engine: Engine, model: Any) -> int:
 def test_consumers_subscribe_again_until_all_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    subscribing = Subscribing()
+    subscribing = Resubscription()
     assert subscribing.is_due
     subscribing.begin()
     now[0] += 1
@@ -79,11 +79,11 @@ def test_a_worker_subscribes_again_while_a_consumer_is_unsettled(
     model.metadata.create_all(engine)
     worker = EventWorker(engine, model)
     worker.run_once()
-    assert worker._subscribing.due_at < float("inf")
+    assert worker._resubscription.due_at < float("inf")
     ttl_clock.advance(2 * SETTLING)
-    worker._subscribing.due_at = 0.0
+    worker._resubscription.due_at = 0.0
     worker._delivered()
-    assert worker._subscribing.due_at == float("inf")
+    assert worker._resubscription.due_at == float("inf")
 
 
 @pytest.mark.databases("postgres", "mariadb", "mysql")

@@ -1,7 +1,7 @@
 """`ExpiredEvents`: the events of a test, recorded and delivered when its clock moves.
 
-It is the pytest fixture ``expired_events``, in `ttl_odm.testing.plugin`; this module knows neither
-pytest nor any database.
+The pytest fixture ``expired_events`` of `ttl_odm.testing.plugin` is one. This module must know
+neither pytest nor any database.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from ttl_odm.testing.clock import TTLClock
 
 CONSUMER: Final = "ttl_odm.testing"
-"""The consumer under whose name a test gets events, besides the application's handlers."""
+"""The name of the test's consumer, beside those of the application's handlers."""
 
 
-class _Collecting(Worker):
-    """What a worker in a test does besides: it keeps the events, and the errors of handlers."""
+class _CollectorMixin(Worker):
+    """Makes a worker collect the events, and the errors of handlers."""
 
     @cached_property
-    def found(self) -> list[Expiry]:
-        """The events that weren't taken from here yet."""
+    def events(self) -> list[Expiry]:
+        """The events that were delivered since the last look of the test."""
         return []
 
     @cached_property
     def errors(self) -> list[Exception]:
-        """What handlers have raised on them."""
+        """The errors of handlers since then."""
         return []
 
     def _handlers(self) -> list[Handler]:
-        wanted = [Subscription(table) for table in self._source.tables]
-        return super()._handlers() + [Handler(CONSUMER, one, self.found.append) for one in wanted]
+        collect, tables = self.events.append, self._source.tables
+        collectors = [Handler(CONSUMER, Subscription(table), collect) for table in tables]
+        return super()._handlers() + collectors
 
     def _failed(
         self, handler: Handler, delivery: Delivery, error: Exception
@@ -53,17 +54,17 @@ class _Collecting(Worker):
         return super()._failed(handler, delivery, error)
 
 
-class _Collector(_Collecting, EventWorker): ...
+class _Collector(_CollectorMixin, EventWorker): ...
 
 
-class _AsyncCollector(_Collecting, AsyncEventWorker): ...
+class _AsyncCollector(_CollectorMixin, AsyncEventWorker): ...
 
 
 class ExpiredEvents(Sequence["Expiry"]):
     """The events of rows that have expired in a test; as a fixture, ``expired_events``.
 
-    A test says which database it is about. Then each move of its clock does what an `EventWorker`
-    would have done by then: it sweeps, records events, and calls the application's handlers::
+    A test names its database. Then each move of its clock does what an `EventWorker` would have
+    done by then: it sweeps, records events, and calls the application's handlers::
 
         def test_a_hold_ends(engine, ttl_clock, expired_events):
             expired_events.watch(engine, Base)
@@ -71,7 +72,7 @@ class ExpiredEvents(Sequence["Expiry"]):
             ttl_clock.advance(3600)
             assert [event.key for event in expired_events] == [("A1",)]
 
-    An exception of a handler is raised by that move, once all else is delivered. The event comes
+    That move raises a handler's exception, once all other events are delivered. The event comes
     again when the clock has moved by a second, as in production.
 
     It compares equal to a list. Events of one move are in the order in which their rows expired.
@@ -84,23 +85,23 @@ class ExpiredEvents(Sequence["Expiry"]):
             clock: The clock, which is in use.
         """
         self._clock = clock
-        self._found: list[Expiry] = []
+        self._events: list[Expiry] = []
         self._workers: list[_Collector] = []
         self._async_workers: list[_AsyncCollector] = []
         self._is_behind = False
         self._context = ExitStack()
 
     def watch(self, engine: Any, targets: Any = None) -> Self:
-        """Let each `advance` and `freeze` of the clock record and deliver events, from now on.
+        """Have each `advance` and `freeze` of the clock record and deliver events, from now on.
 
         With an asynchronous engine ``await expired_events.async_deliver()`` after a move.
 
         Args:
-            engine: As for an `EventWorker`, or an `AsyncEventWorker`.
-            targets: Likewise; None for all models with events.
+            engine: The engine of an `EventWorker`, or an `AsyncEventWorker`.
+            targets: The targets of such a worker; None for all models with events.
 
         Raises:
-            TTLConfigurationError: There is no model with events, or the engine doesn't fit.
+            TTLConfigurationError: There is no model with events, or the engine can't have events.
         """
         source: EventSource = adapter_of(engine).source_of(engine, targets)
         if source.is_async:
@@ -110,24 +111,24 @@ class ExpiredEvents(Sequence["Expiry"]):
         return self
 
     def deliver(self) -> None:
-        """Record and deliver what is due, as a move of the clock does.
+        """Record and deliver the events that are due, as a move of the clock does.
 
         Raises:
-            Exception: What the first handler that failed has raised.
+            Exception: The error of the first handler that failed.
         """
         errors: list[Exception] = []
         for worker in self._workers:
             while worker.run_once().total:
-                pass  # a worker takes so many at once, and handlers may let other rows expire
+                pass  # a worker takes some events at once, and handlers may make other rows expire
             errors += self._take(worker)
         if errors:
             raise errors[0]
 
     async def async_deliver(self) -> None:
-        """As `deliver`, for asynchronous engines.
+        """Record and deliver the events that are due, for asynchronous engines.
 
         Raises:
-            Exception: As for `deliver`.
+            Exception: The error of the first handler that failed.
         """
         self._is_behind = False
         errors: list[Exception] = []
@@ -138,12 +139,12 @@ class ExpiredEvents(Sequence["Expiry"]):
         if errors:
             raise errors[0]
 
-    def _take(self, worker: _Collecting) -> list[Exception]:
-        """Take over the events that a worker has met, and return the errors."""
-        order = sorted(worker.found, key=lambda event: (event.expires_at, event.table, event.id))
+    def _take(self, worker: _CollectorMixin) -> list[Exception]:
+        """Take over the events that a worker has collected, and return the errors."""
+        order = sorted(worker.events, key=lambda event: (event.expires_at, event.table, event.id))
         errors = [*worker.errors]
-        self._found += order
-        worker.found.clear()
+        self._events += order
+        worker.events.clear()
         worker.errors.clear()
         return errors
 
@@ -151,13 +152,13 @@ class ExpiredEvents(Sequence["Expiry"]):
         self._is_behind = bool(self._async_workers)
         self.deliver()
 
-    def _seen(self) -> list[Expiry]:
+    def _current(self) -> list[Expiry]:
         if self._is_behind:
             raise TTLError(
                 "The clock has moved since the events of an asynchronous engine were delivered: "
                 "await expired_events.async_deliver() first."
             )
-        return self._found
+        return self._events
 
     def __enter__(self) -> Self:
         self._context.enter_context(self._clock.after_moves(self._moved))
@@ -167,8 +168,8 @@ class ExpiredEvents(Sequence["Expiry"]):
         self._context.close()
 
     def clear(self) -> None:
-        """Forget the events so far."""
-        self._seen().clear()
+        """Remove the events so far."""
+        self._current().clear()
 
     @overload
     def __getitem__(self, index: int) -> Expiry: ...
@@ -177,21 +178,21 @@ class ExpiredEvents(Sequence["Expiry"]):
     def __getitem__(self, index: slice) -> list[Expiry]: ...
 
     def __getitem__(self, index: int | slice) -> Expiry | list[Expiry]:
-        """One event, or several."""
-        return self._seen()[index]
+        """Return one event, or a slice of them."""
+        return self._current()[index]
 
     def __len__(self) -> int:
-        """How many there are."""
-        return len(self._seen())
+        """Return the number of events."""
+        return len(self._current())
 
     def __eq__(self, other: object) -> bool:
-        """Whether a list, or another one, has the same events."""
+        """Return whether a list, or another instance, has the same events."""
         if not isinstance(other, (list, ExpiredEvents)):
             return NotImplemented
-        return self._seen() == [*other]
+        return self._current() == [*other]
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The events."""
-        return repr(self._found)
+        """Return the events as a list."""
+        return repr(self._events)

@@ -1,6 +1,7 @@
-"""Recording events: a hook of the models, in the transaction that deletes their rows.
+"""`Recorder`, a hook that records the events of rows in the transaction that deletes them.
 
-A model's own module may register a handler: by then not all models are there.
+And `RowEvents`: the event of a row, expired or about to expire. A model's own module may register a
+handler, before Django has loaded all models.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from ttl_odm.django.policy.rules import rule_of
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.events.django.outbox import TableOutbox
 from ttl_odm.events.expiry import Expiry
-from ttl_odm.events.handlers import consumers_here
 from ttl_odm.events.outbox import Subscription
 from ttl_odm.sweeper import Hook, Hooks
 
@@ -31,12 +31,12 @@ _DECLARED: Final = "__ttl_on_purged__"
 
 
 class RowEvents:
-    """What the events of one table have.
+    """The events of one table.
 
     Attributes:
-        binding: The table's policy.
-        table: Its name.
-        included: The columns that the events have.
+        binding: The policy of its rows.
+        table: The name of the table.
+        included: The names of the columns whose values the events have.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -45,7 +45,7 @@ class RowEvents:
         self.included: dict[str, None] = {}
 
     def include(self, names: Sequence[str]) -> None:
-        """Have the events carry further fields, by their columns."""
+        """Add further fields to the events, by their columns."""
         binding = self.binding
         where = f"include = {list(names)!r}"
         own = (field for field in (binding.stamp, binding.own) if field is not None)
@@ -60,7 +60,7 @@ class RowEvents:
         end: datetime,
         before: timedelta | None = None,
     ) -> Expiry:
-        """The event of a row by its columns; with `before` it is a warning."""
+        """Return the event of a row, given by columns; with `before` it is a warning."""
         began = row[str(self.binding.stamp.column)]
         return Expiry.of(
             self.table,
@@ -71,10 +71,6 @@ class RowEvents:
             before=before,
         )
 
-    def consumers(self, outbox: TableOutbox, wanted: Subscription) -> list[str]:
-        """Who is told: those that the database knows, and this process's own handlers."""
-        return sorted({*outbox.consumers_of(wanted), *consumers_here(wanted)})
-
 
 class Recorder(RowEvents):
     """Records the events of one table; a hook that runs in the deleting transaction."""
@@ -82,9 +78,8 @@ class Recorder(RowEvents):
     def __call__(self, purged: Purged) -> None:
         """Record the events of a batch."""
         using = purged.transaction.alias
-        outbox = TableOutbox(using)
-        consumers = self.consumers(outbox, Subscription(self.table))
-        outbox.record(self._events(using, purged), purged.as_of, consumers)
+        events = self._events(using, purged)
+        TableOutbox(using).record(events, purged.as_of, Subscription(self.table))
 
     def _events(self, using: str, purged: Purged) -> Iterator[Expiry]:
         assert purged.rows is not None  # noqa: S101 (the hook asks for them)
@@ -98,11 +93,11 @@ class Recorder(RowEvents):
             began = row[str(binding.stamp.column)]
             own = None if binding.own is None else row[str(binding.own.column)]
             end = None if policy is None else expiry.expires_at(policy, instant=began, own=own)
-            # Not after it was deleted, whatever is known of its default.
+            # Not after its deletion, whatever is known of its default.
             yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
 
     def _policy(self, using: str, row: Mapping[str, Any]) -> Policy | None:
-        """By which a row has expired; None where only the database knew that."""
+        """The policy by which a row has expired; None if only the database knows that."""
         model, source = self.binding.model, self.binding.source
         if source.is_known:
             return self.binding.default.settled
@@ -116,7 +111,7 @@ class Recorder(RowEvents):
 
 
 def record(target: Any, include: Sequence[str]) -> str:
-    """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
+    """Add a recorder to a model's hooks, unless it has one; see `record_expired`."""
     binding = binding_with_events(target)
     known = recorder_of(binding.model)
     recorder = known or Recorder(binding)
@@ -129,7 +124,7 @@ def record(target: Any, include: Sequence[str]) -> str:
 
 
 def recorder_of(model: Model) -> Recorder | None:
-    """The recorder that a model has, if it has one."""
+    """Return the recorder among a model's hooks; None if there is none."""
     hooks = Hooks.of(getattr(model, _DECLARED, None))
     return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
 

@@ -1,4 +1,7 @@
-"""Recording events: a hook of the models, in the transaction that deletes their rows."""
+"""`Recorder`, a hook that records the events of rows in the transaction that deletes them.
+
+And `RowEvents`: the event of a row, expired or about to expire.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class RowEvents:
-    """What the events of one table have.
+    """The events of one table.
 
     Attributes:
         binding: The policy of its rows.
         table: The table.
-        tables: Where its events are kept.
-        included: The names of the columns that the events have.
+        tables: The tables that keep its events.
+        included: The names of the columns whose values the events have.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -51,7 +54,7 @@ class RowEvents:
         self.binding = binding
 
     def include(self, names: Sequence[str]) -> None:
-        """Have the events carry further columns."""
+        """Add further columns to the events."""
         known = [str(column.name) for column in self.table.columns]
         missing = [name for name in names if name not in known]
         if missing:
@@ -70,7 +73,7 @@ class RowEvents:
         end: datetime,
         before: timedelta | None = None,
     ) -> Expiry:
-        """The event of a row; with `before` it is a warning."""
+        """Return the event of a row; with `before` it is a warning."""
         began = row[str(self.binding.last_modified.name)]
         return Expiry.of(
             self.table.fullname,
@@ -82,7 +85,7 @@ class RowEvents:
         )
 
     def end_of(self, policy: Policy, row: Mapping[str, Any]) -> datetime | None:
-        """When a row expires by a policy."""
+        """Return when a row expires by a policy."""
         columns = self.binding.columns_of(self.table)
 
         def value(column: Any) -> Any:
@@ -97,12 +100,12 @@ class RowEvents:
         )
 
     def policy_of(self, row: Mapping[str, Any]) -> Policy | None:
-        """The policy of a row; None where only the database knows its default."""
+        """Return the policy of a row; None if only the database knows its default."""
         if not self.binding.source.is_known:
             return None
         scope = self._scope_of(row)
-        variants = (one for one in self.binding.variants if scope in one.identities)
-        return next((one.default for one in variants), self.binding.default).policy
+        variants = (variant for variant in self.binding.variants if scope in variant.identities)
+        return next((variant.default for variant in variants), self.binding.default).policy
 
     def _scope_of(self, row: Mapping[str, Any]) -> object:
         column = self.binding.discriminator
@@ -113,10 +116,10 @@ class Recorder(RowEvents):
     """Records the events of one table; a hook that runs in the deleting transaction."""
 
     def __call__(self, purged: Purged) -> object:
-        """Record the events of a batch; to be awaited where the connection is asynchronous."""
+        """Record the events of a batch; return an awaitable if the connection is asynchronous."""
         connection = purged.transaction
         if purged.table != self.table.fullname:
-            return None  # that of a class which inherits the hooks, but has a table of its own
+            return None  # a class that inherits the hooks, but has a table of its own
         if isinstance(connection, compat.async_types("AsyncConnection")):
             return connection.run_sync(self._record, purged)
         self._record(connection, purged)
@@ -131,35 +134,28 @@ class Recorder(RowEvents):
     def _events(self, dialect: Dialect, purged: Purged) -> Iterator[Expiry]:
         assert purged.rows is not None  # noqa: S101 (the hook asks for them)
         for key, row in zip(purged.keys, purged.rows, strict=True):
-            policy = self.policy_of(row) or self._policy_as_noted(dialect, row)
+            policy = self.policy_of(row) or self._cached_policy(dialect, row)
             end = None if policy is None else self.end_of(policy, row)
-            yield self.event(key, row, _instant(end, purged.as_of))
+            # Not after its deletion, whatever default is cached.
+            yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
 
-    def _policy_as_noted(self, dialect: Dialect, row: Mapping[str, Any]) -> Policy | None:
-        """By which a row has expired; None where only the database knows that."""
+    def _cached_policy(self, dialect: Dialect, row: Mapping[str, Any]) -> Policy | None:
+        """The policy by the default that was read last; None if only the database knows it."""
         try:
             return self.binding.source.policy_as_noted(dialect, self._scope_of(row))
         except TTLError:
             return None
 
 
-def _instant(end: datetime | None, now: datetime) -> datetime:
-    """When a row has expired: not after it was deleted, whatever is known of its default."""
-    return now if end is None else min(end, now)
-
-
-def consumers_of(connection: Connection, tables: EventTables, events: Subscription) -> list[str]:
-    """Who gets events of a table, a kind and a `before`.
-
-    These are the consumers that the database knows, and this process's own handlers.
-    """
-    c, before = tables.consumers.c, seconds_of(events.before)
+def consumers_of(connection: Connection, tables: EventTables, recorded: Subscription) -> list[str]:
+    """Return who gets events: the consumers in the database, and this process's own handlers."""
+    c, before = tables.consumers.c, seconds_of(recorded.before)
     stored = select(c.consumer).where(
-        c.table_name.in_([events.table, EVERY_TABLE]), c.kind == events.kind
+        c.table_name.in_([recorded.table, EVERY_TABLE]), c.kind == recorded.kind
     )
     if before is not None:
         stored = stored.where(or_(c.before_seconds.is_(None), c.before_seconds == before))
-    return sorted({*connection.scalars(stored), *consumers_here(events)})
+    return sorted({*connection.scalars(stored), *consumers_here(recorded)})
 
 
 def insert_events(
@@ -169,12 +165,12 @@ def insert_events(
     consumers: Sequence[str],
     now: datetime,
 ) -> int:
-    """Record the events that aren't there yet, and return their number."""
+    """Record the events that aren't recorded yet, with their deliveries; return their number."""
     recorded = 0
     for start in range(0, len(events), CHUNK):
         chunk = {event.id: event for event in events[start : start + CHUNK]}
         for known in recorded_ids(connection, tables, chunk):
-            del chunk[known]  # as of a row that was put back as it was, and has expired again
+            del chunk[known]  # such as that of a row that was restored, and has expired again
         if chunk:
             rows = [row_of(event, now, tables.retention) for event in chunk.values()]
             connection.execute(insert(tables.events), rows)
@@ -187,15 +183,15 @@ def insert_events(
 def recorded_ids(
     connection: Connection, tables: EventTables, ids: Iterable[str]
 ) -> Collection[str]:
-    """Those of some ids of which there are events."""
+    """Return the ids, among some, of events that are recorded."""
     column = tables.events.c.id
     return connection.scalars(
-        select(column).where(is_one_of([column], [(one,) for one in ids]))
+        select(column).where(is_one_of([column], [(event,) for event in ids]))
     ).all()
 
 
 def record(target: Any, include: Sequence[str]) -> str:
-    """Put a recorder among a model's hooks, unless it has one; see `record_expired`."""
+    """Add a recorder to a model's hooks, unless it has one; see `record_expired`."""
     binding = policy_of_target(target)
     owner = binding.default.owner
     hooks = Hooks.of(getattr(owner, "__ttl_on_purged__", None))
@@ -208,15 +204,15 @@ def record(target: Any, include: Sequence[str]) -> str:
 
 
 def recorder_among(hooks: Hooks) -> Recorder | None:
-    """The recorder that a table has, if it has one."""
+    """Return the recorder among a table's hooks; None if there is none."""
     return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
 
 
 def policy_of_target(target: Any) -> Binding:
-    """The policy of a model or Table that can have events.
+    """Return the policy of a model or Table that can have events.
 
     Raises:
-        TTLConfigurationError: It can't.
+        TTLConfigurationError: The target can't have events.
     """
     mapper: Any = inspect(target, raiseerr=False) if isinstance(target, type) else None
     table = mapper.local_table if isinstance(mapper, Mapper) else target
@@ -229,7 +225,7 @@ def policy_of_target(target: Any) -> Binding:
             f"{target_name(target)} can't have events: its rows follow their parent, and are "
             "deleted with it, by a DELETE. Handle the events of the parent."
         )
-    binding_of_source(table)  # or a second Table isn't bound yet
+    binding_of_source(table)  # it binds a second Table
     binding = root_binding_of(table)
     if binding is None:
         raise TTLConfigurationError(
