@@ -1,4 +1,4 @@
-"""What happened to a row: `Expiry`, and its forms as JSON.
+"""`Expiry`, the event of a row, and its form as JSON.
 
 This module must not know any database.
 """
@@ -29,21 +29,21 @@ _ID_LENGTH: Final = 32
 class Expiry:
     """A row that has expired and is deleted, or one that is about to expire.
 
-    Its values are as JSON has them: an instant is text such as ``2026-01-31T12:00:00+00:00``, a
+    Its values have the form of JSON: an instant is text such as ``2026-01-31T12:00:00+00:00``, a
     UUID or a decimal number is text, bytes are Base64.
 
     Attributes:
         id: The same for each delivery of this event, and for no other event: an idempotency key.
-        table: The table that the row was in.
-        key: Its primary key.
-        row: Its values by column: the key, the columns of the policy, and those that were asked
-            for.
-        last_modified: The instant that its life was counted from (aware, UTC); None where the
+        table: The table of the row.
+        key: The primary key of the row.
+        row: The values of the row by column: its key, the columns of the policy, and the columns of
+            ``include``.
+        last_modified: The instant from which its life was counted (aware, UTC); None if the
             policy's column held none.
         expires_at: The instant at which it expired, or will expire (aware, UTC).
         kind: What happened: ``"expired"``, or ``"expiring"`` for a warning.
         before: How long before that instant a warning is given; None for ``"expired"``.
-        delivery: The number of this delivery to this consumer, from 1; 0 if it isn't one.
+        delivery: The number of this delivery to this consumer, from 1; 0 if it isn't a delivery.
     """
 
     id: str
@@ -67,26 +67,26 @@ class Expiry:
         expires_at: datetime,
         before: timedelta | None = None,
     ) -> Expiry:
-        """Make the event of a row, with an id that tells this life of its key from any other.
+        """Make the event of a row; its id differs for each life of the row's key.
 
-        With `before` it is a warning. A life has another one if its end has been moved.
+        With `before` it is a warning. After its end was moved, a life has another warning.
         """
         kind: Kind = EXPIRED if before is None else EXPIRING
         plain = tuple(as_json(key))
         parts = [table, plain, as_json(last_modified), kind]
         if before is not None:
             parts += [as_json(expires_at), before.total_seconds()]
-        elif last_modified is None:  # each row without one is a life of its own
+        elif last_modified is None:  # each such row is a life of its own
             parts.append(as_json(expires_at))
         digest = sha256(json.dumps(parts).encode()).hexdigest()[:_ID_LENGTH]
         return cls(digest, table, plain, as_json(row), last_modified, expires_at, kind, before)
 
     def delivered(self, number: int) -> Expiry:
-        """The same as a delivery of that number."""
+        """Return a copy with the number of a delivery."""
         return replace(self, delivery=number)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``json.dumps()`` takes."""
+        """Return the values for ``json.dumps()``."""
         return {
             "id": self.id,
             "table": self.table,
@@ -101,7 +101,7 @@ class Expiry:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Expiry:
-        """Return the event that `to_dict` was called on; for a task that has got these values.
+        """Return the event of which `to_dict` returned the values; for a task that gets them.
 
         Raises:
             KeyError: One of the values is missing.
@@ -121,12 +121,12 @@ class Expiry:
 
 
 def as_json(value: object) -> Any:
-    """Return a value in the form that JSON has for it; text where JSON has none."""
+    """Return the form of a value in JSON; text if JSON has none for it."""
     return json.loads(json.dumps(value, default=_plain), parse_constant=str)
 
 
 def _plain(value: object) -> object:
-    """Return what stands for a value that JSON doesn't know."""
+    """Return the form of a value of a type that JSON doesn't know."""
     match value:
         case datetime():
             return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()

@@ -1,8 +1,8 @@
 """The tables that keep events and what consumers haven't dealt with.
 
-They are those of `ttl_odm.events.sqlalchemy`, so that services of both can share them. Events, and
-with them their deliveries, have a ttl of their own. This module must not know how they are written
-or read.
+They are those of `ttl_odm.events.sqlalchemy`, so that services of both can share them. Events and
+their deliveries expire, too, at ``kept_until``. This module must not know how they are written or
+read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Event(models.Model):
     kept_until = InstantField()
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The table is the same for every adapter."""
 
         app_label = LABEL
         db_table = EVENTS
@@ -51,12 +51,12 @@ class Event(models.Model):
         )
 
     def __str__(self) -> str:
-        """What happened to which row."""
+        """Return what happened, and to which row."""
         return f"{self.kind}: {self.table_name} {self.row_key}"
 
 
 class Consumer(models.Model):
-    """Who is told of the events of a table; some may come late if it has an `unsettled_from`."""
+    """A consumer of a table's events; some may come late until its `unsettled_from` is NULL."""
 
     pk = models.CompositePrimaryKey("consumer", "table_name", "kind")
     consumer = ExactField(max_length=LONGEST_NAME)
@@ -66,20 +66,20 @@ class Consumer(models.Model):
     unsettled_from = InstantField(null=True)
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The table is the same for every adapter."""
 
         app_label = LABEL
         db_table = CONSUMERS
 
     def __str__(self) -> str:
-        """Who, and of what."""
+        """Return the consumer, and the events that it gets."""
         return f"{self.consumer}: {self.kind} of {self.table_name}"
 
 
 class Delivery(models.Model):
     """An event that a consumer hasn't dealt with yet.
 
-    It is dead if it has an `error`, but no `next_at`; done if it has neither.
+    It is dead if it has an `error` but no `next_at`, and done if it has neither.
     """
 
     __ttl__ = ExpireAt("kept_until")
@@ -94,7 +94,7 @@ class Delivery(models.Model):
     kept_until = InstantField()
 
     class Meta:
-        """One table, whichever adapter made it."""
+        """The table is the same for every adapter."""
 
         app_label = LABEL
         db_table = DELIVERIES
@@ -105,5 +105,5 @@ class Delivery(models.Model):
         )
 
     def __str__(self) -> str:
-        """Of what, and to whom."""
+        """Return the event and the consumer."""
         return f"{self.event}: {self.consumer}"

@@ -1,8 +1,8 @@
-"""What happens to events, as metrics of OpenTelemetry.
+"""Metrics of events for OpenTelemetry.
 
 ``telemetry = EventTelemetry("postgresql")``, then ``EventWorker(engine, Base,
-on_delivered=telemetry.on_delivered, on_report=telemetry.on_report)``. ``OutboxTelemetry`` asks the
-database at each collection what consumers haven't dealt with. It needs opentelemetry-api only.
+on_delivered=telemetry.on_delivered, on_report=telemetry.on_report)``. ``OutboxTelemetry`` reads the
+states of consumers from the database at each collection. It needs opentelemetry-api only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventTelemetry:
 
 
 class OutboxTelemetry(ReadTelemetry):
-    """What each consumer hasn't dealt with, read at each collection.
+    """The numbers of events that consumers haven't dealt with, read at each collection.
 
     Args:
         backend: The attribute ``backend``: ``postgresql``, ``mariadb``, ``sqlite``, ``mongodb``.

@@ -1,8 +1,8 @@
-"""What happens to events, as metrics of prometheus-client.
+"""Metrics of events for prometheus-client.
 
 ``metrics = EventMetrics("postgresql")``, then ``EventWorker(engine, Base,
-on_delivered=metrics.on_delivered, on_report=metrics.on_report)``. ``OutboxMetrics`` asks the
-database at each scrape what consumers haven't dealt with.
+on_delivered=metrics.on_delivered, on_report=metrics.on_report)``. ``OutboxMetrics`` reads the
+states of consumers from the database at each scrape.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class EventMetrics:
 
 
 class OutboxMetrics(ReadMetrics):
-    """What each consumer hasn't dealt with, read at each scrape.
+    """The numbers of events that consumers haven't dealt with, read at each scrape.
 
     Args:
         backend: The value of the label ``backend``: ``postgresql``, ``mariadb``, ``sqlite``,

@@ -1,10 +1,11 @@
 """The tables that keep events and what consumers haven't dealt with.
 
-``ttl_odm_events`` has a row for each event: the outbox. ``ttl_odm_consumers`` has who is told of
-which table. ``ttl_odm_deliveries`` has a row for each event that a consumer hasn't dealt with yet.
+``ttl_odm_events`` has a row for each event: the outbox. ``ttl_odm_consumers`` has the consumers,
+with the tables whose events they get. ``ttl_odm_deliveries`` has a row for each event that a
+consumer hasn't dealt with yet.
 
-Events, and with them their deliveries, have a ttl of their own. This module must not know how they
-are written or read.
+Events and their deliveries expire, too, at ``kept_until``. This module must not know how they are
+written or read.
 """
 
 from __future__ import annotations
@@ -120,15 +121,15 @@ def event_tables(
 
 
 def outbox_with(table: Table) -> EventTables | None:
-    """Return the tables of events of which a table is one; None for any other table."""
+    """Return the tables of events if a table is one of them; None for any other table."""
     return event_tables(table.metadata) if _INFO in table.info else None
 
 
 def _exact(length: int) -> String:
-    """Text of which MariaDB and MySQL tell upper from lower case, as the others do."""
+    """A type of text; MariaDB and MySQL too distinguish its upper and lower case."""
     return String(length).with_variant(VARCHAR(length, collation="utf8mb4_bin"), *MYSQL_FAMILY)
 
 
 def _long() -> Text:
-    """JSON as text; ``TEXT`` ends at 64 KiB on MariaDB and MySQL."""
+    """A type for JSON as text; on MariaDB and MySQL ``TEXT`` would end at 64 KiB."""
     return Text().with_variant(LONGTEXT(), *MYSQL_FAMILY)

@@ -1,6 +1,6 @@
 """The tables of events.
 
-Where a program that uses SQLAlchemy has made them: ``migrate --fake-initial``.
+If a program that uses SQLAlchemy has created them, run ``migrate --fake-initial``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ttl_odm.django.time.fields import InstantField
 
 
 class Migration(migrations.Migration):
-    """Make them."""
+    """Creates them."""
 
     initial = True
     operations = [  # noqa: RUF012 (as Django writes it)

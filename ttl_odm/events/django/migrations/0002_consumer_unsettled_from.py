@@ -1,6 +1,6 @@
-"""From when on events may come late for a consumer that is new.
+"""The column for the instant from which events may come late for a new consumer.
 
-``migrate --fake-initial`` passes it over, too, where the table has the column.
+``migrate --fake-initial`` skips this one too if the table has the column.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ttl_odm.events.django import LABEL
 
 
 class Migration(migrations.Migration):
-    """Add the column."""
+    """Adds the column."""
 
     initial = True
     dependencies = [(LABEL, "0001_initial")]  # noqa: RUF012 (as Django writes it)
