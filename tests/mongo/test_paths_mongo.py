@@ -26,10 +26,10 @@ pytestmark = pytest.mark.slow
 
 PINS = {
     "find": (14, 13),
-    "insert_over_expired": (24, 24),
+    "insert_over_expired": (23, 23),
     "touch": (21, 21),
-    "one_batch": (33, 33),
-    "idle_sweep": (30, 30),
+    "one_batch": (29, 29),
+    "idle_sweep": (26, 26),
 }
 """By path: modules that run at the first call, and at the second.
 
