@@ -12,7 +12,7 @@ from tests.django_app.data import kill
 from tests.django_app.shop.models import Letter, StoredLetter
 from ttl_odm.django import Archive
 from ttl_odm.sweeper import Hook, Pace, Sweeper
-from ttl_odm.sweeper.pace import BUDGET
+from ttl_odm.sweeper.pace import MOST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def sweep(*, rows: bool) -> None:
     report = Sweeper(connections["default"], Letter, on_purged=hook, pace=EAGER).run_once()
     report.raise_for_failures()
     assert (report.deleted, sum(batches)) == (ROWS, ROWS * MEGABYTE)
-    assert max(batches) <= BUDGET
+    assert max(batches) <= MOST_BYTES
 
 
 @pytest.mark.slow

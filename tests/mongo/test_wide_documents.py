@@ -9,7 +9,7 @@ import pytest
 from tests.mongo.sweeping import DAY, declared, swept
 from ttl_odm.beanie import Archive
 from ttl_odm.sweeper import Hook, Pace
-from ttl_odm.sweeper.pace import BUDGET
+from ttl_odm.sweeper.pace import MOST_BYTES
 
 MEGABYTE = 1024 * 1024
 DOCUMENTS = 32
@@ -39,4 +39,4 @@ async def test_bytes_at_once(mongodb_url: str, way: str) -> None:
         report = await place.sweep(on_purged=hook, pace=EAGER)
     report.raise_for_failures()
     assert (report.deleted, sum(sink.batches)) == (DOCUMENTS, DOCUMENTS * MEGABYTE)
-    assert max(sink.batches) <= BUDGET
+    assert max(sink.batches) <= MOST_BYTES

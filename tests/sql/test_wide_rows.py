@@ -12,7 +12,7 @@ from tests.clocks import age
 from tests.sql.sweeping import HOUR, sweeps
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import Hook, Pace, Sweeper
-from ttl_odm.sweeper.pace import BUDGET
+from ttl_odm.sweeper.pace import MOST_BYTES
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -57,7 +57,7 @@ def check(report: Any, batches: list[int]) -> None:
     report.raise_for_failures()
     assert report.deleted == ROWS
     assert sum(batches) == ROWS * MEGABYTE
-    assert max(batches) <= BUDGET
+    assert max(batches) <= MOST_BYTES
 
 
 class Sink:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ttl_odm.sweeper import BatchResult, Skip
-from ttl_odm.sweeper.target import SINGLED_OUT, CulpritSearch
+from ttl_odm.sweeper.pace import SINGLED_OUT, CulpritSearch
 
 FAILED = BatchResult(0, skipped={Skip.REFUSED: 1})
 

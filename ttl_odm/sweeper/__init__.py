@@ -17,7 +17,7 @@ How a sweep goes, from the outside in:
 - `plan`: sweeps as generators of commands, and the order of the targets.
 - `target`: the sweep of one target, batch after batch, in one or several ranges at once.
 - `batch_gate`: whether the next batch may begin: limits, waits, and the lease with its history.
-- `pace`: batch sizes, workers and limits. Arithmetic only.
+- `pace`: batch sizes, workers and limits, also for rows that fail. Arithmetic only.
 - `fuse`: far too much at once.
 - `commands`: the orders of a plan to its driver.
 - `drive`: the two drivers that carry out a plan, and their log.

@@ -4,7 +4,8 @@ A batch should take about as long as other users of the database can bear to wai
 rows that is depends on indexes, row width, caches and load, so it is measured: each batch that took
 longer or shorter than its target changes the size of the next one, by at most a factor of two
 (`Pace`). What another worker gains depends on cores, disks, locks and other users, and is measured,
-too (`Crew`). `Budget` counts what the limits of a sweep have left.
+too (`Crew`). `Budget` counts what the limits of a sweep have left, and a `CulpritSearch` finds the
+rows that make their batch fail, by smaller batches.
 
 Arithmetic only. This module must not know what a batch does, nor a clock or a source of randomness:
 its callers pass measurements and random numbers.
@@ -96,8 +97,7 @@ _FAR: Final = 0.025
 """Seconds that a gentle batch of known size may take, round trips and Python included: one that
 takes longer meets a slow disk, or a busy server."""
 
-
-BUDGET: Final = 16 * 1024 * 1024
+MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of rows that a batch may load into Python, judging by the one before it."""
 
 FIRST_LOADED: Final = 10
@@ -107,7 +107,7 @@ MOST_LOADED: Final = 1_000
 
 def loadable(size: int, rows: int, loaded: int) -> int:
     """Return how many of `size` rows Python has room for, if `rows` took so many bytes."""
-    room = BUDGET * rows // loaded if loaded and rows else size
+    room = MOST_BYTES * rows // loaded if loaded and rows else size
     return max(1, min(size, room, MOST_LOADED))
 
 
@@ -219,6 +219,72 @@ class Budget:
     def has_time(self, now: float) -> bool:
         """Return whether another batch may begin."""
         return self.deadline is None or now < self.deadline
+
+
+SINGLED_OUT: Final = 5
+"""The most failing rows in succession that are found one by one; then whole batches are left."""
+
+
+@dataclass(slots=True)
+class CulpritSearch:
+    """The search for rows that make their batch fail: how large the next batch of a range is.
+
+    A trigger rejects a row, an archive doesn't take it, a hook chokes on it: the whole batch is
+    rolled back. It is halved until the culprit stands alone; that row is left, and the others go.
+    Where many such rows follow each other, as after an earlier sweep took all between them, only
+    the first `SINGLED_OUT` are found one by one. From then on failing batches are left whole, each
+    twice as large as the one before it, until one succeeds; then the last one that was left is
+    purged again, row by row. So a thousand culprits cost some thirty batches more than ten, and no
+    other row stays.
+
+    Attributes:
+        limit: The most rows of the next batch; None while nothing is wrong.
+        last_left: The last batch that was left whole, and where it began; None if a batch has
+            succeeded since, or if it had a single row.
+    """
+
+    limit: int | None = None
+    last_left: tuple[object, BatchResult] | None = None
+    _in_a_row: int = 0
+    _may_grow: bool = False
+
+    def cap(self, size: int) -> int:
+        """Return the rows that a batch may have, which would otherwise have `size`."""
+        return size if self.limit is None else min(size, self.limit)
+
+    @property
+    def _least(self) -> int:
+        """Rows of a batch that is left whole."""
+        return 1 << max(0, self._in_a_row - SINGLED_OUT)
+
+    def leaves(self, begin: object, size: int, result: BatchResult) -> bool:
+        """Return whether to leave a failed batch; otherwise it is tried with fewer rows."""
+        rows = min(size, sum(result.skipped.values()))
+        self._may_grow = False
+        if rows > self._least:
+            self.limit = max(rows // 2, self._least)
+            return False
+        self._in_a_row += 1
+        self.limit = self._least
+        self.last_left = (begin, result) if rows > 1 else None
+        return True
+
+    def grow(self, size: int) -> None:
+        """Let batches grow after one that succeeded; the search ends when they have `size` rows."""
+        self._in_a_row = 0
+        if self.limit is not None:
+            # The other half of a failed batch has the culprit if this half had none.
+            self.limit *= 2 if self._may_grow else 1
+            self._may_grow = True
+            if self.limit >= size:
+                self.limit = None
+
+    def go_back(self) -> tuple[object, BatchResult] | None:
+        """Return the last batch that was left whole, to purge it again; None if there is none."""
+        last, self.last_left = self.last_left, None
+        if last is not None:
+            self._in_a_row, self.limit = 0, 1
+        return last
 
 
 MOST_WORKERS: Final = 64

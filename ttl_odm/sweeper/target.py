@@ -2,8 +2,7 @@
 
 It goes in steps, since targets may take turns: see `ttl_odm.sweeper.plan`. A step that fails fails
 its target, whose report has the error; the other targets go on. From top to bottom here:
-`TargetSweep`; the `Ranges` that are left to purge; the `CulpritSearch` for rows that make their
-batch fail; one `Range`.
+`TargetSweep`; the `Ranges` that are left to purge; one `Range`.
 
 This module must not know what a store's marks mean, nor why a batch failed.
 """
@@ -20,7 +19,7 @@ from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.batch_gate import Halt
 from ttl_odm.sweeper.facts import among, latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
-from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, loadable
+from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, CulpritSearch, loadable
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
 from ttl_odm.sweeper.store import (
     BatchRequest,
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 
 NAMED: Final = 10
 """The most rows that a report names among the rows that had to stay."""
-
-SINGLED_OUT: Final = 5
-"""The most failing rows in succession that are found one by one; then whole batches are left."""
 
 _LONGEST_PATIENCE: Final = 64
 """The most batches between two attempts to divide a range."""
@@ -489,68 +485,6 @@ class Ranges:
         again = Range(range_.part, range_.begin, range_.until, is_again=True)
         self._ranges.insert(self.count(range_.part), again)
         return range_.skips
-
-
-@dataclass(slots=True)
-class CulpritSearch:
-    """The search for rows that make their batch fail: how large the next batch of a range is.
-
-    A trigger rejects a row, an archive doesn't take it, a hook chokes on it: the whole batch is
-    rolled back. It is halved until the culprit stands alone; that row is left, and the others go.
-    Where many such rows follow each other, as after an earlier sweep took all between them, only
-    the first `SINGLED_OUT` are found one by one. From then on failing batches are left whole, each
-    twice as large as the one before it, until one succeeds; then the last one that was left is
-    purged again, row by row. So a thousand culprits cost some thirty batches more than ten, and no
-    other row stays.
-
-    Attributes:
-        limit: The most rows of the next batch; None while nothing is wrong.
-        last_left: The last batch that was left whole, and where it began; None if a batch has
-            succeeded since, or if it had a single row.
-    """
-
-    limit: int | None = None
-    last_left: tuple[object, BatchResult] | None = None
-    _in_a_row: int = 0
-    _may_grow: bool = False
-
-    def cap(self, size: int) -> int:
-        """Return the rows that a batch may have, which would otherwise have `size`."""
-        return size if self.limit is None else min(size, self.limit)
-
-    @property
-    def _least(self) -> int:
-        """Rows of a batch that is left whole."""
-        return 1 << max(0, self._in_a_row - SINGLED_OUT)
-
-    def leaves(self, begin: object, size: int, result: BatchResult) -> bool:
-        """Return whether to leave a failed batch; otherwise it is tried with fewer rows."""
-        rows = min(size, sum(result.skipped.values()))
-        self._may_grow = False
-        if rows > self._least:
-            self.limit = max(rows // 2, self._least)
-            return False
-        self._in_a_row += 1
-        self.limit = self._least
-        self.last_left = (begin, result) if rows > 1 else None
-        return True
-
-    def grow(self, size: int) -> None:
-        """Let batches grow after one that succeeded; the search ends when they have `size` rows."""
-        self._in_a_row = 0
-        if self.limit is not None:
-            # The other half of a failed batch has the culprit if this half had none.
-            self.limit *= 2 if self._may_grow else 1
-            self._may_grow = True
-            if self.limit >= size:
-                self.limit = None
-
-    def go_back(self) -> tuple[object, BatchResult] | None:
-        """Return the last batch that was left whole, to purge it again; None if there is none."""
-        last, self.last_left = self.last_left, None
-        if last is not None:
-            self._in_a_row, self.limit = 0, 1
-        return last
 
 
 @dataclass(slots=True, eq=False)
