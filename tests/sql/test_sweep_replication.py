@@ -14,7 +14,7 @@ from tests.sql.sweeping import HOUR, add, cart, left
 from tests.sql.test_pooled_leases import pooled
 from tests.subscribers import replicated, subscriber
 from ttl_odm import TTLConfigurationError
-from ttl_odm.dialects.replication import GIVE_ORIGIN_BACK, MAKE_ORIGIN, TAKE_ORIGIN
+from ttl_odm.dialects.family import GIVE_ORIGIN_BACK, MAKE_ORIGIN, TAKE_ORIGIN
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """What ttl_odm knows of each family of SQL databases: texts and numbers, the same for every ORM.
 
-- `family`: `Family`, all that a family of databases brings; names that are the same everywhere
+- `family`: `Family`, all that a family of databases brings; names that are the same everywhere;
+  keeping writes from replicas and subscribers
 - `postgresql`: PostgreSQL
 - `mysql`: MariaDB and MySQL
 - `sqlite`: SQLite
 - `general`: `General`, the base of a family for any other database
 - `families`: the list of ours; families that other distributions bring
-- `replication`: keeping writes from replicas and subscribers
 - `indexes`: which indexes of a table lead to its expired rows
 - `errors`: which errors of a driver pass by themselves, what each says in one line, and how often a
   change of a stored default is tried again

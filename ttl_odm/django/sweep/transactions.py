@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
-from ttl_odm.dialects.postgresql import milliseconds
-from ttl_odm.dialects.replication import (
+from ttl_odm.dialects.family import (
     FIND_ORIGIN,
     GIVE_ORIGIN_BACK,
     MAKE_ORIGIN,
@@ -23,6 +21,8 @@ from ttl_odm.dialects.replication import (
     denial,
     unlogged_setting,
 )
+from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
+from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.errors import in_short, is_forbidden, is_taken

@@ -19,9 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.errors import is_forbidden, is_taken
-from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
-from ttl_odm.dialects.postgresql import milliseconds
-from ttl_odm.dialects.replication import (
+from ttl_odm.dialects.family import (
     CHECK_DEFERRED,
     FIND_ORIGIN,
     GIVE_ORIGIN_BACK,
@@ -30,6 +28,8 @@ from ttl_odm.dialects.replication import (
     denial,
     unlogged_setting,
 )
+from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
+from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing, is_read_only
