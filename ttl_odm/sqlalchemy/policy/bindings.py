@@ -173,11 +173,11 @@ class Binding:
         """Return the same policy for another Table object with columns of the same names."""
         columns = {column.name: column for column in table.c}
         stamp, limit = columns[self.last_modified.name], self.max_lifetime
-        before, ours = stamp.default, self.last_modified.default
-        if self.stamps and isinstance(ours, ColumnDefault):
-            if getattr(before, "arg", None) is ours.arg:  # to_metadata() has copied it
+        before, stamp_default = stamp.default, self.last_modified.default
+        if self.stamps and isinstance(stamp_default, ColumnDefault):
+            if getattr(before, "arg", None) is stamp_default.arg:  # to_metadata() has copied it
                 before = self.default_before
-            stamp.default = ColumnDefault(ours.arg)
+            stamp.default = ColumnDefault(stamp_default.arg)
             attach(stamp.default, stamp)
         return replace(
             self,
@@ -413,8 +413,8 @@ def root_binding_of(table: object) -> Binding | None:
 def all_subtables(binding: Binding) -> list[SubBinding]:
     """Return the tables of the joined subclasses of a table, the farthest first."""
     # A class is mapped after those that it inherits from, and its table is made with it.
-    every = map(sub_binding_of, binding.table.metadata.tables.values())
-    return [sub for sub in every if sub is not None and sub.base is binding][::-1]
+    subs = map(sub_binding_of, binding.table.metadata.tables.values())
+    return [sub for sub in subs if sub is not None and sub.base is binding][::-1]
 
 
 def subtables(binding: Binding, dialect: str) -> list[SubBinding]:

@@ -161,19 +161,19 @@ def rules_below(table: Table) -> Sequence[Rule]:
 def all_rules_below(table: Table) -> list[Rule]:
     """Return the rules that lead to a table at any depth, those of parents before the others."""
     tables = [table]
-    every: list[Rule] = []
+    rules: list[Rule] = []
     while tables:
         below = rules_below(tables.pop())
-        every += below
+        rules += below
         tables += [rule.table for rule in below]
-    return every
+    return rules
 
 
 def reason_of_dependents(binding: Binding) -> str | None:
     """Return why the rows of a policy can't be deleted by themselves; None if they can."""
     if not rules_below(binding.table):
         return None
-    return next(filter(None, (one.reason(binding) for one in dependents)), None)
+    return next(filter(None, (extension.reason(binding) for extension in dependents)), None)
 
 
 def remove_dependents(
@@ -183,9 +183,9 @@ def remove_dependents(
     rows: Counter[str] = Counter()
     if not rules_below(binding.table):
         return Removed(rows)
-    for one in dependents:
-        left = None if limit is None else limit - rows.total()
-        removed = one.remove(connection, binding, keys, left)
+    for extension in dependents:
+        rest = None if limit is None else limit - rows.total()
+        removed = extension.remove(connection, binding, keys, rest)
         rows += removed.rows
         if not removed.is_done:
             return Removed(rows, is_done=False)
@@ -285,6 +285,7 @@ class Change:
         # Rows whose rule leads here are deleted, whatever their foreign key says.
         below = rules_below(self.table) if self.columns is None else ()
         links = {rule.table: rule.links() for rule in below}
+        root = root_of(self.table) if self.with_parent else None
         for table in (self.table, *subtables):
             for reference in references.get(table.fullname, ()):
                 if not reference.reaches(table):
@@ -292,8 +293,12 @@ class Change:
                 for outcome in reference.outcomes(table, self.columns, recorded):
                     if outcome.is_link and not self.by_cascade:
                         continue
-                    if self.with_parent and outcome.change is None and self._is_family(outcome):
-                        continue
+                    if (
+                        self.with_parent
+                        and outcome.change is None
+                        and root_of(outcome.table) is root
+                    ):
+                        continue  # of the same family, and deleted too
                     yield outcome
                     link = links.get(outcome.table)
                     is_gone = outcome.rule is not None or (
@@ -302,11 +307,8 @@ class Change:
                     if link is not None and is_gone and set(link.own) == set(outcome.columns):
                         del links[outcome.table]
         for table, link in links.items():
-            own, theirs = tuple(link.own), tuple(link.theirs)
-            yield Consequence(own, theirs, None, Change(table, with_parent=True), is_certain=True)
-
-    def _is_family(self, outcome: Consequence) -> bool:
-        return root_of(outcome.table) is root_of(self.table)
+            own, referred = tuple(link.own), tuple(link.theirs)
+            yield Consequence(own, referred, None, Change(table, with_parent=True), is_certain=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def ttl_condition(check: TTLCheck, dialect: Dialect) -> str:
 
 
 @compiles(TTLCheck)
-def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: Any) -> str:
+def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: object) -> str:
     check = f"CHECK ({ttl_condition(constraint, compiler.dialect)})"
     name = compiler.preparer.quote(str(constraint.name))
     if compiler.dialect.name not in MYSQL_FAMILY:
@@ -103,7 +103,7 @@ class AddSweepColumns(ExecutableDDLElement):
 
 
 @compiles(AddSweepColumns)
-def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: Any) -> str:
+def _render_sweep_columns(ddl: AddSweepColumns, compiler: DDLCompiler, **_: object) -> str:
     if isinstance(ddl.target, Table) and ddl.target is not ddl.table:  # a copy by to_metadata()
         ddl = AddSweepColumns(ddl.target, ddl.last_modified, ddl.override, ddl.scope)
     columns = sweep_columns(ddl, compiler.preparer).values()
@@ -285,7 +285,7 @@ class _On:
 
     names: tuple[str, ...]
 
-    def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
+    def __call__(self, *_: object, dialect: Dialect, **__: object) -> bool:
         return dialect.name in self.names
 
 
@@ -296,7 +296,7 @@ _WITH_PARTIAL_INDEXES: Final = _On(("postgresql", "sqlite"))
 class _NotOn(_On):
     """True for DDL that is emitted for any dialect but these."""
 
-    def __call__(self, *_: Any, dialect: Any, **__: Any) -> bool:
+    def __call__(self, *_: object, dialect: Dialect, **__: object) -> bool:
         return dialect.name not in self.names
 
 

@@ -42,13 +42,13 @@ class NaiveUTCNow(UTCNow):
 
 
 @compiles(UTCNow)
-def _render_utc_now(_: UTCNow, compiler: SQLCompiler, **__: Any) -> str:
+def _render_utc_now(_: UTCNow, compiler: SQLCompiler, **__: object) -> str:
     clock = clock_of(compiler.dialect)
     return clock.date(clock.at_write)
 
 
 @compiles(NaiveUTCNow, "postgresql")
-def _render_naive_utc_now(_: NaiveUTCNow, compiler: SQLCompiler, **__: Any) -> str:
+def _render_naive_utc_now(_: NaiveUTCNow, compiler: SQLCompiler, **__: object) -> str:
     # PostgreSQL would store the wall time of the session's time zone.
     return f"({clock_of(compiler.dialect).at_write} AT TIME ZONE 'UTC')"
 

@@ -333,8 +333,8 @@ class Removal:
             return self._delete_objects(rows)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
-            theirs = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
-            connection.execute(PurgeDelete(sub.table).where(theirs))
+            parts = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
+            connection.execute(PurgeDelete(sub.table).where(parts))
         statement = PurgeDelete(table).where(is_one_of(key_columns(table), held))
         if compat.is_mysql(connection.dialect):  # MariaDB takes no hints
             statement = hinted(statement, connection, BY_KEY)
@@ -342,10 +342,10 @@ class Removal:
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
         if judged and deleted != len(held):  # a cascade from some may have deleted others
-            found = self.connection.execute(
+            remaining = self.connection.execute(
                 SweepSelect(*key_columns(table)).where(is_one_of(key_columns(table), held))
             )
-            deleted = len(held) - len(found.all())
+            deleted = len(held) - len(remaining.all())
         if self._is_reported or self._has_scopes or self.mode.copy is not None:
             _check(deleted, len(held))
         self._note(rows)
@@ -402,8 +402,8 @@ class Removal:
                     session.delete(row)
                 self._check_recorded(session.deleted, objects)
                 session.flush()
-                found = self.connection.execute(SweepSelect(*own).where(is_one_of(own, keys)))
-                stay = {tuple(key) for key in found}
+                remaining = self.connection.execute(SweepSelect(*own).where(is_one_of(own, keys)))
+                stay = {tuple(key) for key in remaining}
                 if stay.isdisjoint(loaded):
                     session.commit()
                     return stay, False

@@ -58,10 +58,10 @@ class Together:
         removal = self.removal
         binding = removal.binding
         for keys in chunks(self.keys):
-            theirs = is_one_of(key_columns(binding.table), keys)
+            condition = is_one_of(key_columns(binding.table), keys)
             locking = removal.reason == "displaced"
             expired = expired_in(removal.connection, binding, locking=locking)
-            self.rows += removal.choose([theirs, expired], waits=waits)
+            self.rows += removal.choose([condition, expired], waits=waits)
 
     def remove(self) -> int:
         """Delete the chosen rows, and return how many."""
@@ -121,5 +121,5 @@ def _untie(
     ]
     nothing = {column.name: None for column in _free_columns(consequence)}
     for rows in chunks(part.rows):
-        theirs = is_one_of(keys, part.removal.keys(rows))
-        connection.execute(SweepUpdate(bare).where(theirs).values(nothing))
+        condition = is_one_of(keys, part.removal.keys(rows))
+        connection.execute(SweepUpdate(bare).where(condition).values(nothing))

@@ -245,14 +245,14 @@ def _left_behind(batch: Batch, reason: Skip, failure: HookError | RefusedError) 
         chosen = chosen.with_for_update(skip_locked=True)
     with reading(batch.connection, batch.request.timeout):
         keys = tuple(tuple(key) for key in batch.connection.execute(chosen))
-        resume, left = rows.resume, len(keys)
+        resume, number = rows.resume, len(keys)
         if batch.is_crowded:
             at = without(rows, keys)
             if at is not None:
                 resume = at
             else:
-                left = batch.count()
-    skipped = {reason: left}
+                number = batch.count()
+    skipped = {reason: number}
     return BatchResult(
         0, resume, skipped=skipped, failure=failure, left=keys[:size], oldest=rows.oldest
     )
@@ -510,19 +510,19 @@ class CarefulBatch(Batch):
             if recorded and not is_known:
                 continue
             referred = referred_rows(consequence, change.table, *doomed)
-            theirs = [referring(consequence, referred.options(include_expired()))]
+            criteria = [referring(consequence, referred.options(include_expired()))]
             if child is None:
-                self._remove_referring(below, theirs, (*above, below), recorded=recorded)
+                self._remove_referring(below, criteria, (*above, below), recorded=recorded)
                 continue
             removal = Removal(self.connection, child, hooks)
             if removal.mode.orm is not None:
                 continue
-            theirs.append(expired_in(self.connection, child))
+            criteria.append(expired_in(self.connection, child))
             if below != change:
-                self._remove_referring(below, theirs, (*above, below))
+                self._remove_referring(below, criteria, (*above, below))
             blocked = self._blocks(child)
             free = [] if blocked is None else [not_(blocked)]
-            deleted = self._remove_chosen(removal, [*theirs, *free], CHUNK)
+            deleted = self._remove_chosen(removal, [*criteria, *free], CHUNK)
             if deleted == self.request.size:
                 self._has_more = True
             self.referring += Counter({child.table.fullname: deleted})

@@ -204,16 +204,16 @@ class ReferringKeys:
         name = name_of(connection, binding.table)
         if name not in self._endangered:
             orm = mode_of(binding).orm
-            found = orm is not None and _orm_takes_along(orm, self.hooks.named)
-            if not found and any(True for _ in _recorded_tables(self.hooks)):
+            endangered = orm is not None and _orm_takes_along(orm, self.hooks.named)
+            if not endangered and any(True for _ in _recorded_tables(self.hooks)):
                 # Reflection on MariaDB and MySQL leaves this option set, and the user's listeners
                 # for errors would be called for no error of this connection any more.
                 before = connection.get_execution_options().get(_SKIP_EVENTS, False)
                 with reading(connection):
                     blocked = self.blocks(connection, binding, recorded_only=True)
-                    found = blocked is not None
+                    endangered = blocked is not None
                 connection.execution_options(**{_SKIP_EVENTS: before})
-            self._endangered[name] = found
+            self._endangered[name] = endangered
         return self._endangered[name]
 
     def blocks(
@@ -244,8 +244,8 @@ class ReferringKeys:
             if below is not None:
                 is_rest = (rest.c[own.name] == source.c[root.name] for own, root in sub.keys)
                 conditions.append(exists().select_from(rest).where(*is_rest, below))
-        some = [condition for condition in conditions if condition is not None]
-        return or_(*some) if some else None
+        present = [condition for condition in conditions if condition is not None]
+        return or_(*present) if present else None
 
     def keeps(
         self, connection: Connection, binding: Binding, table: Table
@@ -275,21 +275,22 @@ class ReferringKeys:
 
         As if each link were a foreign key that cascades.
         """
-        found: dict[Name, list[ReferringKey]] = {}
+        by_parent: dict[Name, list[ReferringKey]] = {}
         for rule in all_rules_below(binding.table):
             links = rule.links()
-            own, theirs = (tuple(str(c.name) for c in some) for some in (links.own, links.theirs))
+            own = tuple(str(column.name) for column in links.own)
+            referred = tuple(str(column.name) for column in links.theirs)
             table = self.place(connection, rule.table)
-            link = ReferringKey(table, own, theirs, "CASCADE", has_index=True)
-            found.setdefault(self.place(connection, links.parent), []).append(link)
-        return found
+            link = ReferringKey(table, own, referred, "CASCADE", has_index=True)
+            by_parent.setdefault(self.place(connection, links.parent), []).append(link)
+        return by_parent
 
     def recorded(self, connection: Connection, binding: Binding) -> list[ReferringKey]:
         """Return the keys by which a cascade reaches rows of recorded models."""
         name = self.place(connection, binding.table)
         parts = self._parts(connection, binding)
         links = self._links(connection, binding)
-        found: dict[ReferringKey, None] = {}
+        keys: dict[ReferringKey, None] = {}
         waiting, seen = [name, *parts], {name, *parts}
         while waiting:
             place = waiting.pop()
@@ -297,11 +298,11 @@ class ReferringKeys:
                 if key.deletes != "CASCADE" or _joins(key, parts):
                     continue
                 if self.is_recorded(connection, key.table):
-                    found[key] = None
+                    keys[key] = None
                 elif key.table not in seen:
                     seen.add(key.table)
                     waiting.append(key.table)
-        return list(found)
+        return list(keys)
 
     def is_recorded(self, connection: Connection, name: Name) -> bool:
         """Return whether a table belongs to a recorded model, or to a joined subclass of one."""
@@ -321,8 +322,8 @@ class ReferringKeys:
         if schema is not None or connection.dialect.name != "postgresql":
             return place
         if (schema, name) not in self._places:
-            found = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
-            self._places[schema, name] = found, name
+            own_schema = connection.execute(_SCHEMA, {"relation": relation(None, name)}).scalar()
+            self._places[schema, name] = own_schema, name
         return self._places[schema, name]
 
 
@@ -349,8 +350,8 @@ class _Blocks:
             self._by(link, name, source, above, recorded_only=True)
             for link in self.links.get(name, ())
         ]
-        some = [condition for condition in conditions if condition is not None]
-        return or_(*some) if some else None
+        present = [condition for condition in conditions if condition is not None]
+        return or_(*present) if present else None
 
     def _by(
         self,
@@ -459,9 +460,9 @@ _ACTIONS: Final = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
 def _of_postgresql(connection: Connection, name: Name) -> Iterator[ReferringKey]:
     keys = connection.execute(_POSTGRESQL, {"relation": relation(*name)})
-    for theirs, child, action, columns, referred, indexed in keys:
+    for schema, child, action, columns, referred, indexed in keys:
         deletes = _ACTIONS.get(action, "RESTRICT")
-        yield ReferringKey((theirs, child), tuple(columns), tuple(referred), deletes, indexed)
+        yield ReferringKey((schema, child), tuple(columns), tuple(referred), deletes, indexed)
 
 
 _POSTGRESQL_INDEXES: Final = text("""
@@ -535,13 +536,11 @@ def _of_others(connection: Connection, name: Name) -> Iterator[ReferringKey]:
     dialect = connection.dialect.name
     schema, table = name
     inspector = inspect(connection)
-    for (theirs, child), keys in inspector.get_multi_foreign_keys(schema=schema).items():
+    for child, keys in inspector.get_multi_foreign_keys(schema=schema).items():
         for key in keys:
-            if (key["referred_table"].lower(), key["referred_schema"]) != (table.lower(), theirs):
+            if (key["referred_table"].lower(), key["referred_schema"]) != (table.lower(), child[0]):
                 continue
             columns = tuple(key["constrained_columns"])
             deletes = key.get("options", {}).get("ondelete", "RESTRICT").upper()
-            has_index = dialect in MYSQL_FAMILY or is_indexed(connection, (theirs, child), columns)
-            yield ReferringKey(
-                (theirs, child), columns, tuple(key["referred_columns"]), deletes, has_index
-            )
+            has_index = dialect in MYSQL_FAMILY or is_indexed(connection, child, columns)
+            yield ReferringKey(child, columns, tuple(key["referred_columns"]), deletes, has_index)

@@ -59,8 +59,8 @@ class Rings:
         """Remove the rows that can be removed, with those that refer to them; return how many."""
         self._walk(binding, {(binding.table, tuple(key)) for key in keys})
         parts = [
-            Together(Removal(self.connection, found, self.hooks), _keys_of(table, self._nodes))
-            for table, found in reversed(self._bindings.items())
+            Together(Removal(self.connection, policy, self.hooks), _keys_of(table, self._nodes))
+            for table, policy in reversed(self._bindings.items())
         ]
         for part in parts:
             part.choose(waits=False)
@@ -86,11 +86,11 @@ class Rings:
         while rows and len(self._nodes) <= _MOST:
             self._nodes |= rows
             below: set[Node] = set()
-            for table, found in list(self._bindings.items()):
+            for table, policy in list(self._bindings.items()):
                 keys = _keys_of(table, rows)
-                for consequence in _restricting(found, self.hooks) if keys else ():
-                    for some in chunks(keys):
-                        below |= self._children(found, consequence, some)
+                for consequence in _restricting(policy, self.hooks) if keys else ():
+                    for chunk in chunks(keys):
+                        below |= self._children(policy, consequence, chunk)
             rows = below - self._nodes
         self._held |= rows  # too many
         self._nodes |= rows
@@ -102,7 +102,7 @@ class Rings:
         child, width = consequence.binding, len(key_columns(binding.table))
         assert child is not None  # noqa: S101 (see `_restricting`)
         pairs = self.connection.execute(_referring(self.connection, binding, consequence, keys))
-        found = set()
+        nodes = set()
         for *both, is_expired in pairs:
             parent: Node = (binding.table, tuple(both[:width]))
             if not is_expired:
@@ -110,11 +110,11 @@ class Rings:
                 continue
             node: Node = (child.table, tuple(both[width:]))
             self._parents[node].add(parent)
-            found.add(node)
-        if found and child.table is not binding.table:
+            nodes.add(node)
+        if nodes and child.table is not binding.table:
             self._bindings.pop(child.table, None)
             self._bindings[child.table] = child
-        return found
+        return nodes
 
     def _hold(self, parts: Sequence[Together]) -> None:
         """Find the rows that are locked, or to which other rows refer."""
@@ -136,8 +136,8 @@ class Rings:
                 continue
             columns = key_columns(table)
             for keys in chunks(locked):
-                theirs = SweepSelect(*columns).where(is_one_of(columns, keys), blocked)
-                self._held |= {(table, tuple(key)) for key in self.connection.execute(theirs)}
+                kept = SweepSelect(*columns).where(is_one_of(columns, keys), blocked)
+                self._held |= {(table, tuple(key)) for key in self.connection.execute(kept)}
 
     def _free(self) -> set[Node]:
         """Return the rows that nothing keeps; the rows that a held row refers to are held too."""
@@ -156,7 +156,11 @@ def _keys_of(table: Table, nodes: Iterable[Node]) -> list[Key]:
 def _restricting(binding: Binding, hooks: Hooks) -> list[Consequence]:
     """Return the foreign keys of tables with a policy that keep rows."""
     consequences = Change(binding.table).consequences(hooks)
-    return [one for one in consequences if one.binding is not None and one.is_certain]
+    return [
+        consequence
+        for consequence in consequences
+        if consequence.binding is not None and consequence.is_certain
+    ]
 
 
 def may_have_rings(binding: Binding, hooks: Hooks) -> bool:

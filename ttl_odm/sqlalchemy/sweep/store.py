@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, FromClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     _Work = Callable[Concatenate[Connection, P], R]
 
 
-def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemyStore:
+def open_store(engine: Any, targets: object) -> SQLAlchemyStore | AsyncSQLAlchemyStore:
     """Make the store of an engine; the entry point ``sqlalchemy`` of ``ttl_odm.stores``.
 
     Targets are a declarative base, a registry, a MetaData, a model, a Table, or a list of these.
@@ -77,7 +77,7 @@ def open_store(engine: Any, targets: Any) -> SQLAlchemyStore | AsyncSQLAlchemySt
 class _Tables:
     """The tables of a store, by name, and the pace of their database."""
 
-    def __init__(self, dialect: Dialect, targets: Any) -> None:
+    def __init__(self, dialect: Dialect, targets: object) -> None:
         self._pace = clock_of(dialect).pace  # raises for a dialect without a family
         self._dialect = dialect
         self._targets = targets
@@ -136,7 +136,7 @@ class _Tables:
         return declared_lease_table(table.table.metadata for table in self._bindings.values())
 
 
-def bindings_of(targets: Any) -> list[Binding]:
+def bindings_of(targets: object) -> list[Binding]:
     """Return the policies of a sweeper's targets, referring tables before those they refer to.
 
     Tables with a rule that leads to one of them are left out: their rows are deleted with its rows.
@@ -185,7 +185,7 @@ def _tables(target: Any) -> Iterator[Table]:
         )
 
 
-def _bound(target: Any, tables: Iterable[Any]) -> Table:
+def _bound(target: object, tables: Iterable[FromClause]) -> Table:
     for table in tables:
         binding = binding_of_source(table)
         if binding is not None:
@@ -280,7 +280,7 @@ def divide(
 class SQLAlchemyStore(_Tables):
     """A `ttl_odm.sweeper.Store` over an `Engine`, with all optional protocols."""
 
-    def __init__(self, engine: Engine, targets: Any) -> None:
+    def __init__(self, engine: Engine, targets: object) -> None:
         super().__init__(engine.dialect, targets)
         self._engine = engine
 
@@ -334,7 +334,7 @@ class SQLAlchemyStore(_Tables):
 class AsyncSQLAlchemyStore(_Tables):
     """A `ttl_odm.sweeper.AsyncStore` over an `AsyncEngine`, with all optional protocols."""
 
-    def __init__(self, engine: AsyncEngine, targets: Any) -> None:
+    def __init__(self, engine: AsyncEngine, targets: object) -> None:
         super().__init__(engine.dialect, targets)
         self._engine = engine
 

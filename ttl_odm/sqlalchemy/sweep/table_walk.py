@@ -102,7 +102,7 @@ class Tid(UserDefinedType[Any]):
 
     cache_ok = True
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """Return the name of the type in SQL."""
         return "tid"
 

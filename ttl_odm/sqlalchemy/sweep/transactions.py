@@ -114,7 +114,7 @@ def store_errors() -> Iterator[None]:
 def prepared(
     connection: Connection,
     timeout: float | None = None,
-    isolation: Any = None,
+    isolation: str | None = None,
     settings: Mapping[str, float | str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Set up a connection fresh from the pool for the sweeper.
@@ -125,9 +125,11 @@ def prepared(
     transactions that only read. `timeout`, `settings`: see `impatient`. A connection to a server
     that takes no writes is invalidated, since another server may have that address by now.
     """
-    level: Any = isolation or clock_of(connection.dialect).isolation
+    level = isolation or clock_of(connection.dialect).isolation
     is_setting = connection.dialect.name in MYSQL_FAMILY
-    if is_setting:  # SQLAlchemy would send two more statements, and two to reset it
+    if (
+        is_setting and level is not None
+    ):  # SQLAlchemy would send two more statements, and two to reset it
         settings = {**settings, **_isolated(connection.dialect, level)}
     # The isolation comes second: SQLAlchemy doesn't replace a connection that turns out to be lost
     # when the isolation is set.

@@ -208,7 +208,7 @@ _latest: list[Sample] = []
 _engines: WeakSet[Engine] = WeakSet()
 
 
-def sample_of(dialect: Any) -> Sample | None:
+def sample_of(dialect: Dialect) -> Sample | None:
     """Return the latest sample of an engine's database; None before the first one."""
     # On the dialect, which copies of the engine share: that lookup costs the least.
     return getattr(dialect, "ttl_odm_sample", None)
