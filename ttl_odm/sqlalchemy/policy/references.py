@@ -355,7 +355,7 @@ class Consequence:
         return self.rule is not None and set(self.rule.links().own) == set(self.columns)
 
     def refers_to_another_row(self) -> ColumnElement[bool]:
-        """Return the condition for rows that don't refer to themselves, which is no obstacle."""
+        """Return the condition for rows that don't refer to themselves, which isn't an obstacle."""
         if self.rule is None and self.binding is not root_binding_of(self.referred[0].table):
             return true()
         sub = sub_binding_of(self.table)

@@ -50,7 +50,7 @@ _YEAR_10_000: Final = 253_402_300_800
 """Seconds from 1970 to the year that Python has no dates for."""
 
 NO_NUMBER: Final = -(2**63)
-"""Numbers below are no instants: minus infinity. NaN and infinity are above all, or NULL."""
+"""Numbers below are not instants: minus infinity. NaN and infinity are above all, or NULL."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
