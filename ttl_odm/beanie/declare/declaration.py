@@ -1,10 +1,10 @@
 """What a document class may declare, and how its policy gets on its collection.
 
 A class is checked when it is made, and when it gets its collection. A class without `TTLMixin` is
-checked too: if it declares a lifetime, that has to be in force, or nobody would notice before the
-disk is full. If it declares none, its documents must not share a collection with documents that
-expire with a parent: they have no parent, so they would be hidden at once and deleted by the next
-sweep.
+checked too: if it declares a lifetime, that has to be in force, or the mistake would go unnoticed
+until the disk is full. If it declares none, its documents must not share a collection with
+documents that expire with a parent: they have no parent, so they would be hidden at once and
+deleted by the next sweep.
 
 Beanie has no hook for that, so `Document.set_collection` is replaced when ttl_odm is imported. It
 runs once for each class in `init_beanie`; reads and writes of documents are not slower.

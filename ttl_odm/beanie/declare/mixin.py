@@ -81,8 +81,8 @@ class TTLMixin(_Base):
     ``__ttl__`` (or ``Settings.ttl``) is the collection's default ttl: seconds after the last
     modification, -1 (documents live forever unless they have their own ttl), None (TTL is off), a
     policy, or `Stored` if the database stores it. You can change it while the application runs,
-    but not whether the database stores it. An extension may say instead that the documents live as
-    long as others do; then they have neither of the fields below.
+    but not whether the database stores it. An extension may instead give the documents a parent
+    with which they expire; then they have neither of the fields below.
 
     ``__ttl_purge__`` (or ``Settings.ttl_purge``) is who deletes expired documents: "native"
     (MongoDB itself) or "sweeper". With the sweeper, ``__ttl_archive__`` is where they are kept (an

@@ -148,7 +148,7 @@ class TTLFindOne(_Mixed, FindOne[FindQueryResultType]):  # pyright: ignore[repor
     ) -> FindQueryResultType | None:
         """Restart the document's lifetime, and return it: one ``find_one_and_update``.
 
-        A live document that a condition leaves as it is is returned too, and isn't written.
+        A live document that a condition leaves unchanged is returned too, without a write.
 
         Args:
             at_most_every: Seconds, or a timedelta; a document that was written more recently is
@@ -192,8 +192,8 @@ class TTLFindMany(_Mixed, FindMany[FindQueryResultType]):  # pyright: ignore[rep
     ) -> int:
         """Restart the lifetime of the live documents that are found, by one ``update_many``.
 
-        The arguments and errors are those of `TTLFindOne.touch`. A query with a skip or a limit is
-        a TTLConfigurationError.
+        The arguments and errors are those of `TTLFindOne.touch`. A query with a skip or a limit
+        raises a TTLConfigurationError.
 
         Returns:
             The number of documents that were renewed. Those that a condition leaves alone don't

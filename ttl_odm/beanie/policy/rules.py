@@ -221,7 +221,7 @@ class Rule(Entry):
         """
 
 
-class Removed(NamedTuple):
+class RemovedDependents(NamedTuple):
     """The numbers of removed dependents, by collection, and whether these were all."""
 
     documents: Counter[str]
@@ -258,7 +258,7 @@ class Dependents(Protocol):
 
     async def remove(
         self, place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None
-    ) -> Removed:
+    ) -> RemovedDependents:
         """Remove the dependents of documents, given by their keys, if these have expired.
 
         It removes at most `limit` documents. If some are left over, their parents have to stay
@@ -339,15 +339,15 @@ def _rules_to(registry: Registry, place: tuple[str, str]) -> list[Rule]:
 
 async def remove_dependents(
     place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None = None
-) -> Removed:
+) -> RemovedDependents:
     """Remove the dependents of documents of a collection, given by their keys."""
     documents: Counter[str] = Counter()
     if not rules_below(place.collection):
-        return Removed(documents)
+        return RemovedDependents(documents)
     for extension in dependents:
         rest = None if limit is None else limit - documents.total()
         removed = await extension.remove(place, policy, rows, rest)
         documents += removed.documents
         if not removed.is_done:
-            return Removed(documents, is_done=False)
-    return Removed(documents)
+            return RemovedDependents(documents, is_done=False)
+    return RemovedDependents(documents)

@@ -196,7 +196,7 @@ class Fixed(DefaultSource):
 
     @property
     def scoping(self) -> None:
-        """None."""
+        """No scopes."""
 
     async def see(self, collection: Collection, *, anew: bool = False) -> None:
         """Do nothing."""
@@ -215,7 +215,7 @@ class Fixed(DefaultSource):
         """Do nothing: there is nothing to read."""
 
     async def hold(self, place: RawCollection, policy: Policy) -> Policy:  # noqa: ARG002 (the seam's)
-        """The same policy: no transaction changes a class."""
+        """Return the same policy, since no other client can change a class."""
         return policy
 
     def check_unheld(self, collection: str, where: str) -> None:

@@ -36,7 +36,7 @@ class CollectionLeases:
         self._database = database
 
     async def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """As in `AsyncLeases`."""
+        """Acquire the lease of this name, if it is free; see `AsyncLeases`."""
         taken = {
             "holder": {"$literal": holder},
             "acquired_until": _until(duration),
@@ -57,15 +57,15 @@ class CollectionLeases:
         return None if lease is None else _granted(name, lease, duration)
 
     async def renew(self, lease: Lease) -> bool:
-        """As in `AsyncLeases`."""
+        """Renew a lease; see `AsyncLeases`."""
         return await self._change(_held(lease), {"acquired_until": _until(lease.duration)})
 
     async def release(self, lease: Lease) -> None:
-        """As in `AsyncLeases`."""
+        """Release a lease; see `AsyncLeases`."""
         await self._change(_held(lease), _FREE)
 
     async def read(self, name: str) -> LeaseState:
-        """As in `AsyncLeases`."""
+        """Return the state of a lease; see `AsyncLeases`."""
         fields = {
             "holder": 1,
             "token": 1,
@@ -81,15 +81,15 @@ class CollectionLeases:
         return _state(row, max(row.get("left") or 0, 0), row.get("ago"))
 
     async def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
-        """As in `AsyncLeases`."""
+        """Pause or resume the sweepers; see `AsyncLeases`."""
         await self._change({"_id": name}, {"paused": paused}, upsert=True)
 
     async def record(self, lease: Lease, history: str) -> bool:
-        """As in `AsyncLeases`."""
+        """Store the history of a sweep; see `AsyncLeases`."""
         return await self._change(_held(lease), _recorded(history))
 
     async def finish(self, lease: Lease, history: str) -> bool:
-        """As in `Finishing`."""
+        """Store the history and release the lease; see `Finishing`."""
         return await self._change(_held(lease), {**_recorded(history), **_FREE})
 
     async def _take(self, name: str, taken: Filter) -> Filter | None:

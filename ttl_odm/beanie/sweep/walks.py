@@ -2,7 +2,7 @@
 
 `SweptSource` is the part of a `DefaultSource` that sweeps ask for a `Walk`.
 
-This module must not know which extensions there are.
+This module must not know which extensions exist.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttl_odm.beanie.policy.rules import Removed
+from ttl_odm.beanie.policy.rules import RemovedDependents
 from ttl_odm.combinations import combination
 from ttl_odm.errors import TTLConfigurationError, TTLError
 from ttl_odm.follows.beanie import documents
@@ -145,11 +145,11 @@ class Followers:
 
     async def remove(
         self, place: RawCollection, policy: Policy, rows: Sequence[Filter], limit: int | None
-    ) -> Removed:
+    ) -> RemovedDependents:
         """Remove followers, the deepest first; if some are left, their parents stay expired."""
         removal = FollowersRemoval(place, limit)
         await removal.of_expired(policy, rows)
-        return Removed(removal.removed, removal.is_done)
+        return RemovedDependents(removal.removed, removal.is_done)
 
     async def is_due(self, place: RawCollection) -> bool:
         """Say whether followers have orphans."""
