@@ -204,6 +204,32 @@ def test_a_part_of_a_key_takes_away_no_more_than_the_rest_of_it(backend: Backend
         assert keys(Page) == [2, 3]
 
 
+def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(backend: Backend) -> None:
+    class Shop(TTLModel):
+        __ttl__ = 3600
+        id = models.BigIntegerField(primary_key=True)
+
+        class Meta(InShop):
+            db_table = "shops"
+
+    class Shelf(TTLModel):
+        __ttl__ = 3600
+        id = models.BigIntegerField(primary_key=True)
+        shop = models.ForeignKey(Shop, models.CASCADE)
+        name = models.CharField(max_length=20)
+
+        class Meta(InShop):
+            db_table = "shelves"
+            constraints = [models.UniqueConstraint(fields=["shop_id", "name"], name="shelf_name")]
+
+    with tables_of(Shop, Shelf):
+        Shop.objects.create(pk=1)
+        Shelf.objects.create(pk=1, shop_id=1, name="a")
+        kill(Shelf, [1])
+        Shelf.objects.create(pk=2, shop_id=1, name="a")
+        assert keys(Shelf) == [2]
+
+
 @pytest.mark.databases("postgres")
 def test_a_row_that_leaves_the_constraint_costs_no_statement_more(
     backend: Backend, django_queries: Callable[[], CaptureQueriesContext]

@@ -310,9 +310,11 @@ def _names_in(expression: Any) -> Iterator[str]:
 def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
     """Yield the fields of each key, and its condition; keys over expressions are left out."""
     meta = model._meta
-    by_name = {field.name: field for field in meta.local_concrete_fields}
+    fields = meta.local_concrete_fields
+    # A constraint may also name a foreign key by the attribute of its field, as in "cart_id".
+    by_name = {name: field for field in fields for name in (field.attname, field.name)}
     yield tuple(meta.pk_fields), None
-    for field in meta.local_concrete_fields:
+    for field in fields:
         if field.unique and not field.primary_key:
             yield (field,), None
     keys: list[tuple[Sequence[str], Q | None]] = [(names, None) for names in meta.unique_together]
