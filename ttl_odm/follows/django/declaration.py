@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.db.models.fields.related import ForeignObject
 
+from ttl_odm.django.keys.conditions import unique_sets
 from ttl_odm.django.policy.bindings import field_named, is_historical, put, table_policy
 from ttl_odm.django.policy.rules import Links
 from ttl_odm.errors import TTLConfigurationError
@@ -22,7 +23,7 @@ from ttl_odm.follows.django.rule import FollowsRule
 from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
@@ -96,7 +97,8 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
             for own, theirs in declared.on
         ]
     theirs = {field for _, field in pairs}
-    if not any(theirs.issuperset(key) for key in _unique(parent)):
+    keys = (fields for fields, condition in unique_sets(parent) if condition is None)
+    if not any(theirs.issuperset(key) for key in keys):
         names = ", ".join(field.name for field in theirs)
         raise TTLConfigurationError(
             f"{where}: {names} of {parent._meta.label} is neither its primary key nor unique, so "
@@ -118,25 +120,6 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
         pairs = [(own, parent._meta.pk) for own, _ in pairs]
     _check_chain(model, parent, declared, where)
     return Links(parent, tuple(pairs))
-
-
-def _unique(model: Model) -> Iterator[set[AnyField]]:
-    """The keys of a model: fields whose values occur once at most."""
-    meta = model._meta
-    yield set(meta.pk_fields)
-    for field in meta.local_concrete_fields:
-        if field.unique:
-            yield {field}
-    names: list[Sequence[str]] = [*meta.unique_together]
-    names += [
-        constraint.fields
-        for constraint in meta.constraints
-        if isinstance(constraint, models.UniqueConstraint)
-        and constraint.fields
-        and constraint.condition is None
-    ]
-    for key in names:
-        yield {field_named(model, name, meta.label) for name in key}
 
 
 def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> None:
