@@ -143,7 +143,7 @@ class Following(CollectionRule):
         return Links(parent, self._collection_of(parent), ((self._own(model, name), "_id"),))
 
     def _own(self, model: type[Document], name: str) -> str:
-        """The path of a field that leads to the parent: of a link, its id."""
+        """Return the path of a field that leads to the parent: of a link, its id."""
         check_field(model, name, f"{model.__name__}.__ttl__ = {self.declared!r}")
         path = _stored(model, name)
         info = model.model_fields.get(name)

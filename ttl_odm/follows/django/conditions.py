@@ -53,11 +53,11 @@ class FollowerPredicate(Predicate):
         alias: str,
         scopes: Sequence[str] = (),  # noqa: ARG002 (only rows with a lifetime have them)
     ) -> str:
-        """The SQL for the table, or its alias, quoted."""
+        """Return the SQL for the table, or its alias, quoted."""
         return f"({self.by_parent(connection, alias)})"
 
     def by_parent(self, connection: BaseDatabaseWrapper, source: str) -> str:
-        """The SQL for a live parent; where orphans are live, for no expired parent."""
+        """Return the SQL for a live parent; where orphans are live, for no expired parent."""
         following, quote = self._following, connection.ops.quote_name
         links, table = following.links, following.model._meta.db_table
         alias = f"ttl_parent{following.depth}"
@@ -93,7 +93,7 @@ class KnownEnd(RowCondition):
 
     @classmethod
     def of(cls, condition: Expression, ends: ParentEnds | None) -> Expression:
-        """The condition alone if no live parent is known."""
+        """Return the condition alone if no live parent is known."""
         return cls(condition, ends) if ends is not None and ends.parents else condition
 
     def as_sql(
@@ -112,7 +112,7 @@ class KnownEnd(RowCondition):
 
 
 def judged_by_joins(following: Following, query: Query, alias: str) -> bool:
-    """Whether a query joins the rows of an alias with their parents, so these judge them.
+    """Return whether a query joins the rows of an alias with their parents, so these judge them.
 
     Every table of the query has its own predicate.
     """
@@ -133,7 +133,7 @@ def judged_by_joins(following: Following, query: Query, alias: str) -> bool:
 
 
 def leads_to_parent(following: Following, join: Join) -> bool:
-    """Whether a join leads from rows to their parents, and every live row has a parent."""
+    """Return whether a join leads from rows to their parents, and every live row has a parent."""
     return following.declared.orphan == "expired" and _is_link(
         following, join.table_name, set(join.join_cols)
     )

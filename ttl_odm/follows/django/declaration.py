@@ -61,7 +61,7 @@ def _add_index(model: Model, own: Sequence[AnyField]) -> None:
 
 
 def _relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:
-    """The relation of a model's own with this name; TTLConfigurationError for none."""
+    """Return the relation of a model's own with this name; TTLConfigurationError for none."""
     local = model._meta.local_fields
     field = next((field for field in local if name in (field.name, field.attname)), None)
     if isinstance(field, ForeignObject):
@@ -133,7 +133,7 @@ def _check_chain(model: Model, parent: Model, declared: Follows, where: str) -> 
 
 
 def _parent_of(model: Model) -> Model | None:
-    """The model that a model follows; None if it follows no other.
+    """Return the model that a model follows; None if it follows no other.
 
     Not by its `links`, which would check the chain in turn, and never end in a cycle.
     """

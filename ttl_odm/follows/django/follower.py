@@ -35,14 +35,14 @@ class Following(Rule):
         self.declared = declared
 
     def is_enforced(self, using: str) -> bool:
-        """Whether a database enforces that each link leads to a parent."""
+        """Return whether a database enforces that each link leads to a parent."""
         relation = self.declared.parent
         if not isinstance(relation, str) or not connections[using].features.supports_foreign_keys:
             return False
         return all(getattr(own, "db_constraint", False) for own in self.links.own)
 
     def keys_of(self, objs: Iterable[Instance]) -> list[Key]:
-        """The keys of the parents that instances name, each once; without expressions and NULLs."""
+        """Return the keys of parents that instances name, each once; no expressions, no NULLs."""
         pairs = self.links.pairs
         keys: dict[Key, None] = {}
         for obj in objs:
@@ -56,7 +56,7 @@ class Following(Rule):
         return list(keys)
 
     def parent_of(self, obj: Instance) -> Instance | None:
-        """The parent of an instance's row, expired or not; asks the database."""
+        """Return the parent of an instance's row, expired or not; asks the database."""
         keys = self.keys_of([obj])
         if not keys:
             return None
@@ -64,7 +64,7 @@ class Following(Rule):
         return include_expired(rows).filter(is_one_of(self.links.theirs, keys)).first()
 
     def root_of(self, obj: Instance) -> tuple[Binding, Instance] | None:
-        """The row at the root of an instance's row, with its policy; None without a parent.
+        """Return the row at the root of an instance's row, with its policy; None without a parent.
 
         Asks the database once for each level.
         """
@@ -74,7 +74,7 @@ class Following(Rule):
         return above.root_of(row) if isinstance(above, Following) else (above.binding, row)
 
     def orphan_of(self, obj: Instance) -> Orphan | None:
-        """What a row is as an orphan, if it or a row above it has no parent; otherwise None."""
+        """Return what a row is as an orphan; None if it and all rows above it have parents."""
         above, row = self.links.policy, self.parent_of(obj)
         if row is None:
             return self.declared.orphan
@@ -82,23 +82,23 @@ class Following(Rule):
 
 
 def following_of(model: Model) -> Following | None:
-    """The rule of a model; None if its rows don't follow others."""
+    """Return the rule of a model; None if its rows don't follow others."""
     rule = rule_of(model)
     return rule if isinstance(rule, Following) else None
 
 
 def followers_of(model: Model) -> list[Following]:
-    """The rules of the models that follow a model directly."""
+    """Return the rules of the models that follow a model directly."""
     return [rule for rule in rules_below(model) if isinstance(rule, Following)]
 
 
 def all_followers(model: Model) -> list[Following]:
-    """The rules of all models that follow a model, directly or not, parents first."""
+    """Return the rules of all models that follow a model, directly or not, parents first."""
     return [rule for rule in all_rules_below(model) if isinstance(rule, Following)]
 
 
 def is_one_of(fields: Sequence[AnyField], keys: Iterable[Key]) -> Q:
-    """The condition for rows whose fields have the values of one of these keys."""
+    """Return the condition for rows whose fields have the values of one of these keys."""
     if len(fields) == 1:
         return Q((f"{fields[0].attname}__in", [key[0] for key in keys]))
     names, condition = [field.attname for field in fields], Q(pk__in=[])

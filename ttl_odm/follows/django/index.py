@@ -45,24 +45,24 @@ class FollowsIndex(models.Index):
         using: str = "",
         **kwargs: Any,
     ) -> Statement:
-        """The statement that creates it."""
+        """Return the statement that creates it."""
         return super().create_sql(model, schema_editor, using, **_options(schema_editor, kwargs))
 
     def remove_sql(
         self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
     ) -> Any:
-        """The statement that drops it."""
+        """Return the statement that drops it."""
         return super().remove_sql(model, schema_editor, **_options(schema_editor, kwargs))
 
 
 def _options(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> dict[str, Any]:
-    """Django's own options, with `concurrently` on PostgreSQL only."""
+    """Return Django's own options, with `concurrently` on PostgreSQL only."""
     others = {name: value for name, value in options.items() if name != "concurrently"}
     return others | ({"concurrently": True} if concurrently(schema_editor, options) else {})
 
 
 def link_index(model: Model, fields: Sequence[AnyField]) -> FollowsIndex | None:
-    """The index on the fields of a link; None if another index begins with them.
+    """Return the index on the fields of a link; None if another index begins with them.
 
     None, too, for texts of any length, which MariaDB and MySQL can't index.
     """

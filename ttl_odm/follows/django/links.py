@@ -32,7 +32,7 @@ _AT_ONCE: Final = 100
 
 
 def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[Key]:
-    """The keys of the parents that new rows get, each once; without NULLs."""
+    """Return the keys of the parents that new rows get, each once; without NULLs."""
     own = following.links.own
     if not any(field.generated for field in own):
         plain = ([getattr(obj, field.attname) for field in own] for obj in objs)
@@ -48,7 +48,7 @@ def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[
 
 
 def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
-    """The keys of the parents that an UPDATE names, not of those that it computes for each row."""
+    """Return the keys of parents that an UPDATE names, not of parents that it computes per row."""
     written = {field: value for field, _, value in query.values}
     fields = stored_fields(following)
     if not all(field in written and is_plain(written[field]) for field in fields):
@@ -77,7 +77,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def stored_fields(following: Following) -> list[AnyField]:
-    """The fields of the link; generated ones are replaced by the fields that they read."""
+    """Return the fields of the link; generated ones are replaced by the fields that they read."""
     fields: dict[AnyField, None] = {}
     waiting = list(following.links.own)
     while waiting:
@@ -90,7 +90,7 @@ def stored_fields(following: Following) -> list[AnyField]:
 
 
 def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWrapper) -> list[Any]:
-    """The link that an UPDATE gives a row, as expressions of its query."""
+    """Return the link that an UPDATE gives a row, as expressions of its query."""
     written = _Assigned()
     for field, _, value in query.values:
         is_row = isinstance(value, models.Model)
@@ -104,7 +104,7 @@ def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWra
 
 
 def _set_to(field: AnyField, query: UpdateQuery, written: _Assigned) -> Any:
-    """The expression of a field after an UPDATE that sets these fields."""
+    """Return the expression of a field after an UPDATE that sets these fields."""
     if field in written:
         return written[field]
     if not field.generated:
@@ -120,11 +120,11 @@ class _Assigned(dict[Any, Any]):
     """
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The expression for a column."""
+        """Return the expression for a column."""
         return super().get(key.target, default) if isinstance(key, Col) else default
 
     def placed_in(self, expression: Any) -> Any:
-        """An expression in which columns are replaced by these."""
+        """Return an expression in which columns are replaced by these."""
         is_read = any(self.get(part) is not None for part in expression.flatten())
         return expression.replace_expressions(self) if is_read else expression
 
@@ -134,12 +134,12 @@ def _target_of(field: Any) -> AnyField:
 
 
 def _computed_by(field: Any) -> Any:
-    """The expression of a generated field, which django-stubs doesn't know."""
+    """Return the expression of a generated field, which django-stubs doesn't know."""
     return field.expression
 
 
 def _value_in(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
-    """The value of a row in a field; for a generated field, an expression of values."""
+    """Return the value of a row in a field; for a generated field, an expression of values."""
     if not field.generated:
         return value_of(field)
     values: dict[Any, Any] = {}
@@ -158,7 +158,7 @@ def _as_expression(value: Any, field: AnyField) -> Any:
 
 
 def _sources_of(field: AnyField) -> list[AnyField]:
-    """The fields that a generated field reads."""
+    """Return the fields that a generated field reads."""
     model: Any = field.model
     fields = {"pk": model._meta.pk}
     for own in model._meta.local_concrete_fields:
@@ -168,7 +168,7 @@ def _sources_of(field: AnyField) -> list[AnyField]:
 
 
 def _keys(following: Following, rows: Iterable[Sequence[Any]], using: str) -> list[Key]:
-    """The keys of parents by links of values and expressions, without those with NULLs."""
+    """Return the keys of parents by links of values and expressions, without those with NULLs."""
     keys: dict[Key, None] = {}
     expressions = []
     for row in rows:
@@ -191,7 +191,7 @@ def _as_key(following: Following, row: Sequence[Any]) -> Key:
 def _evaluated(
     following: Following, rows: Sequence[Sequence[Any]], using: str
 ) -> Iterator[Sequence[Any]]:
-    """The links as the database computes them."""
+    """Yield the links as the database computes them."""
     query: Any = Query(None)  # as in Q.check()
     own = following.links.own
     for number, row in enumerate(rows):

@@ -89,7 +89,7 @@ def know_parents(query: Query, ends: ParentEnds) -> None:
 
 
 def known_parents(query: Query) -> ParentEnds | None:
-    """The parents attached to an UPDATE; None if they were not looked up."""
+    """Return the parents attached to an UPDATE; None if they were not looked up."""
     ends: ParentEnds | None = getattr(query, _PARENTS, None)
     return ends
 
@@ -122,7 +122,7 @@ def before_delete(following: Following, query: Query, using: str) -> ParentEnds:
 
 
 def _updates_lock(connection: BaseDatabaseWrapper) -> bool | None:
-    """Whether a connection's UPDATEs lock the rows that their subqueries read.
+    """Return whether a connection's UPDATEs lock the rows that their subqueries read.
 
     None if its SELECTs lock rows too, or if no subquery locks any. Without an isolation level in
     Django's settings, the server's is taken to be InnoDB's default.
@@ -178,7 +178,7 @@ class _Lookup:
         return tuple(vars(row)[f"ttl_link{number}"] for number in range(len(self._links)))
 
     def _tables(self) -> Iterator[str]:
-        """The tables of the rows, of their parents and so on, up to the root."""
+        """Yield the tables of the rows, of their parents and so on, up to the root."""
         policy: TablePolicy = self.following
         while isinstance(policy, Following):
             yield policy.model._meta.db_table
@@ -186,7 +186,7 @@ class _Lookup:
         yield policy.binding.model._meta.db_table
 
     def _rows(self, conditions: Sequence[Any], tables: list[str]) -> Any:
-        """The rows at the root, once for each parent of rows that the statement names."""
+        """Return the rows at the root, once for each parent of rows that the statement names."""
         binding = self.following.binding
         select = {f"ttl_link{number}": column for number, column in enumerate(self._links)}
         where, params = [*self._ties()], list[Any]()
@@ -215,7 +215,7 @@ class _Lookup:
         ).distinct()
 
     def _ties(self) -> Iterator[str]:
-        """The conditions that join the tables."""
+        """Yield the conditions that join the tables."""
         quote = self.connection.ops.quote_name
         policy: TablePolicy = self.following
         while isinstance(policy, Following):
@@ -229,7 +229,7 @@ class _Lookup:
             policy = links.policy
 
     def _end(self, row: Instance) -> int:
-        """The instant at which a row at the root expires, in the clock's unit."""
+        """Return the instant at which a row at the root expires, in the clock's unit."""
         binding = self.following.binding
         end = binding.expires_at(row, vars(row).get(_AGE))
         if end is None:
@@ -238,7 +238,7 @@ class _Lookup:
         return int(clock.to_storage(self.connection, end)) - (0 if is_exact else _ROUNDING)
 
     def _names_rows(self, query: Query) -> list[Any]:
-        """The conditions in a WHERE clause on the primary key, or on the parent's key."""
+        """Return the conditions in a WHERE clause on the primary key, or on the parent's key."""
         model: Any = self.following.model
         by_field: dict[AnyField, Any] = {}
         for condition in _certain(query.where):
@@ -262,7 +262,7 @@ def _policy_of(table: str) -> TablePolicy:
 
 
 def _certain(where: Any) -> Iterator[Any]:
-    """Lookups by value that hold for all rows of a WHERE clause, as far as that is easy to see."""
+    """Yield lookups by value that certainly hold for all rows of a WHERE clause."""
     if where.negated or (where.connector != AND and len(where.children) > 1):
         return
     for child in where.children:
@@ -273,7 +273,7 @@ def _certain(where: Any) -> Iterator[Any]:
 
 
 def _fields_of(side: Any, table: str) -> Iterable[AnyField]:
-    """The fields that one side of a lookup reads from a table's own columns."""
+    """Return the fields that one side of a lookup reads from a table's own columns."""
     if getattr(side, "alias", None) != table:
         return ()
     targets = getattr(side, "targets", None)

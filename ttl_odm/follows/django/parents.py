@@ -98,7 +98,7 @@ def _moving(following: Following, using: str, keys: list[Key], write: Callable[[
 
 
 def _is_checked(following: Following, using: str, keys: list[Key]) -> bool:
-    """Whether parents that an UPDATE names are read and locked before it."""
+    """Return whether parents that an UPDATE names are read and locked before it."""
     return len(keys) > 1 or (bool(keys) and not following.is_enforced(using))
 
 
@@ -160,7 +160,7 @@ class NotUnderExpired(RowCondition):
     def _if_moved(
         self, quote: Callable[[str], str], values: list[Any], key: str, key_params: list[Any]
     ) -> tuple[str, list[Any]]:
-        """The key of a row's new parent; NULL for the present parent, which is judged anyway.
+        """Return the key of a row's new parent; NULL for its present one, which is judged anyway.
 
         InnoDB would read and lock the row of a constant key before the rows to be written.
         """
@@ -174,7 +174,7 @@ class NotUnderExpired(RowCondition):
 
 
 def _without_conflicts(model: Model, objs: Sequence[Instance], using: str) -> list[Instance]:
-    """The objects that an INSERT with ``ignore_conflicts`` will write.
+    """Return the objects that an INSERT with ``ignore_conflicts`` will write.
 
     A key of the others belongs to a live row, or to an object before them. If that is in doubt, as
     with values that the database computes or compares in its own way, an object counts as written.
@@ -189,7 +189,7 @@ def _without_conflicts(model: Model, objs: Sequence[Instance], using: str) -> li
 def _without_conflicts_in(
     model: Model, fields: tuple[AnyField, ...], objs: list[Instance], using: str
 ) -> list[Instance]:
-    """The objects without a conflict in one unique key."""
+    """Return the objects without a conflict in one unique key."""
     names = [field.attname for field in fields]
     keys: dict[int, tuple[Any, ...]] = {}
     for number, obj in enumerate(objs):

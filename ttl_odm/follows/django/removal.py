@@ -225,7 +225,7 @@ class FollowersRemoval(Removal):
 
 
 def _bound_references(model: Model) -> list[Any]:
-    """The foreign keys of a model to itself that the database enforces, and that can't be NULL."""
+    """Return the enforced foreign keys of a model to itself that can't be NULL."""
     return [
         own
         for own in model._meta.local_fields
@@ -238,7 +238,7 @@ def _bound_references(model: Model) -> list[Any]:
 
 
 def has_orphans(binding: Binding, using: str) -> bool:
-    """Whether the models that follow a model have orphans."""
+    """Return whether the models that follow a model have orphans."""
     return any(
         removal.expired_rows(following.model, using).filter(orphaned).exists()
         for following, orphaned in _orphans(binding, using)
@@ -269,7 +269,7 @@ def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchR
 
 
 def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
-    """The models that follow a model, each with the condition for its orphans."""
+    """Yield the models that follow a model, each with the condition for its orphans."""
     for following in all_followers(binding.model):
         if following.declared.orphan == "live":
             continue

@@ -68,7 +68,7 @@ def _renew(following: Following, using: str, keys: list[Key]) -> None:
 def parents_matched(
     following: Following, query: UpdateQuery | DeleteQuery, using: str
 ) -> list[Key]:
-    """The keys of the present parents of the rows that an UPDATE or DELETE will match."""
+    """Return the keys of the present parents of the rows that an UPDATE or DELETE will match."""
     rows: Any = query.chain(klass=Query)
     rows.clear_ordering(force=True)
     rows.distinct = True

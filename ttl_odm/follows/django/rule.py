@@ -46,7 +46,7 @@ class FollowsRule(Following):
     """The rule of a model whose rows live while their parents do; see `Rule` and `TablePolicy`."""
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error, with the fix."""
+        """Return the error, with the fix."""
         if what == "change":
             return self.declared.unchangeable(where)
         if what == "lifetime":
@@ -72,7 +72,7 @@ class FollowsRule(Following):
         return check_model(self)
 
     def expires_at(self, obj: Instance, age: int | None = None) -> datetime | None:  # noqa: ARG002
-        """When the row at the root expires; None without one."""
+        """Return when the row at the root expires; None without one."""
         root = self.root_of(obj)
         if root is None:
             return None
@@ -80,33 +80,33 @@ class FollowsRule(Following):
         return binding.expires_at(row)
 
     def expired_without_end(self, obj: Instance) -> bool | None:
-        """Whether a row without a parent has expired; None for a row with one."""
+        """Return whether a row without a parent has expired; None for a row with one."""
         orphan = self.orphan_of(obj)
         return None if orphan is None else orphan == "expired"
 
     def condition(
         self, connection: BaseDatabaseWrapper, source: str, kind: Kind, *, writing: bool
     ) -> str:
-        """The SQL for a live parent, or for an expired one."""
+        """Return the SQL for a live parent, or for an expired one."""
         predicate = FollowerPredicate(self, source, kind, writing=writing)
         return predicate.by_parent(connection, source)
 
     def judged_by_joins(self, query: Query, alias: str) -> bool:
-        """Whether the query joins the parent."""
+        """Return whether the query joins the parent."""
         return conditions.judged_by_joins(self, query, alias)
 
     def leads_to_parent(self, query: Query, join: Join) -> bool:  # noqa: ARG002
-        """Whether the join leads to the parent, and no row is live without one."""
+        """Return whether the join leads to the parent, and no row is live without one."""
         return conditions.leads_to_parent(self, join)
 
     def live_to_update(self, query: UpdateQuery, live: Expression) -> Sequence[Expression]:
-        """The conditions that the parent is live, and the new parent has not expired."""
+        """Return the conditions that the parent is live, and the new parent has not expired."""
         live = self._or_orphaned(live, options.orphaned_for(query))
         moved = parents.NotUnderExpired(self, query)
         return [KnownEnd.of(live, known_parents(query)), *([moved] if moved.is_needed else [])]
 
     def live_to_delete(self, query: DeleteQuery, using: str, live: Expression) -> Expression:
-        """The condition that the parent is live; on InnoDB it is left unlocked if possible."""
+        """Return the condition that the parent is live; InnoDB leaves it unlocked if possible."""
         live = self._or_orphaned(live, options.orphaned_tables())
         if connections[using].vendor != "mysql" or self.declared.renews:
             return live
@@ -155,7 +155,7 @@ class Followers:
         return Removed(removal.removed, removal.purged, removal.is_done)
 
     def is_due(self, binding: Binding, using: str) -> bool:
-        """Whether followers have orphans."""
+        """Return whether followers have orphans."""
         return has_orphans(binding, using)
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:

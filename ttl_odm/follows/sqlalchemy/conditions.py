@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def live_parent(
     rows: Rows, following: Following, source: FromClause, joins: Joins | None
 ) -> ColumnElement[bool] | None:
-    """The condition that a row's parent is live, or missing where orphans are live.
+    """Return the condition that a row's parent is live, or missing where orphans are live.
 
     None if `source` is joined to its parent, whose own condition is enough.
     """
@@ -47,7 +47,7 @@ def live_parent(
 def under(
     rows: Rows, following: Following, source: FromClause, key: Sequence[ColumnElement[Any]]
 ) -> ColumnElement[bool]:
-    """The condition that the parent with a key is live, or that there is none.
+    """Return the condition that the parent with a key is live, or that there is none.
 
     The key is computed from a row of `source`.
     """
@@ -69,7 +69,7 @@ class _OfParent(FunctionElement[Any]):
         self.following = following
 
     def at_parent(self) -> ColumnElement[Any]:
-        """The function for the parent, as a subquery of its table; NULL without a parent."""
+        """Return the function for the parent, as a subquery of its table; NULL without a parent."""
         links, own = self.following.links(), list(self.clauses)
         parent = links.parent.alias()
         pairs = zip(own, links.theirs, strict=True)
@@ -78,11 +78,11 @@ class _OfParent(FunctionElement[Any]):
         return rows.correlate(*(column.table for column in own)).scalar_subquery()  # type: ignore[no-any-return]
 
     def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """The function for the parent."""
+        """Return the function for the parent."""
         return live(parent)
 
     def of_orphan(self) -> ColumnElement[Any]:
-        """The value for a row without a parent."""
+        """Return the value for a row without a parent."""
         return true() if self.following.declared.orphan == "live" else false()
 
 
@@ -100,11 +100,11 @@ class ExpiredByParent(_OfParent):
     type = Boolean()
 
     def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """The function for the parent."""
+        """Return the function for the parent."""
         return expired(parent)
 
     def of_orphan(self) -> ColumnElement[Any]:
-        """The value for a row without a parent."""
+        """Return the value for a row without a parent."""
         return not_(super().of_orphan())
 
 
@@ -115,7 +115,7 @@ class EndOfParent(_OfParent):
     type = LastModified()
 
     def of(self, parent: FromClause) -> ColumnElement[Any]:
-        """The function for the parent."""
+        """Return the function for the parent."""
         return expires_at(parent)
 
 

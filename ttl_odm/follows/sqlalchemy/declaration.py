@@ -133,7 +133,7 @@ def _links(mapper: Mapper[Any], cls: type, declared: Follows) -> Links:
 
 
 def _pairs(mapper: Mapper[Any], declared: Follows, where: str) -> Pairs:
-    """The columns of the link, each with the parent's column that it equals."""
+    """Return the columns of the link, each with the parent's column that it equals."""
     if not isinstance(declared.parent, str):
         parent: Any = None
         with suppress(NoInspectionAvailable):
@@ -172,7 +172,7 @@ def _of_relationship(relationship: RelationshipProperty[Any], where: str) -> Pai
 
 
 def _parts(condition: Any) -> Iterator[Any]:
-    """The conditions that a condition is made of by AND or OR."""
+    """Yield the conditions that a condition is made of by AND or OR."""
     clauses = getattr(condition, "clauses", None)
     if clauses is None:
         yield condition
@@ -182,7 +182,7 @@ def _parts(condition: Any) -> Iterator[Any]:
 
 
 def _unique(table: Table) -> Iterator[list[Column[Any]]]:
-    """The keys of a table: columns whose values occur once at most."""
+    """Yield the keys of a table: columns whose values occur once at most."""
     yield list(table.primary_key.columns)
     for constraint in table.constraints:
         if isinstance(constraint, UniqueConstraint):

@@ -34,13 +34,13 @@ class Following(StatementRule):
 
 
 def following_of(table: object) -> Following | None:
-    """The rule of a table; None if its rows don't follow others."""
+    """Return the rule of a table; None if its rows don't follow others."""
     rule = rule_of(table)
     return rule if isinstance(rule, Following) else None
 
 
 def all_followers(table: Table) -> list[Following]:
-    """The rules of all tables that follow a table, directly or not, parents first."""
+    """Return the rules of all tables that follow a table, directly or not, parents first."""
     return [rule for rule in all_rules_below(table) if isinstance(rule, Following)]
 
 
@@ -93,7 +93,7 @@ def index_link(table: Table) -> None:
 
 
 def _link_columns(following: Following) -> list[Column[Any]]:
-    """The columns that lead to the parent.
+    """Return the columns that lead to the parent.
 
     Mappers are configured only as a last resort: that fails for good if one of them names a model
     that isn't imported yet.
@@ -111,7 +111,7 @@ def _link_columns(following: Following) -> list[Column[Any]]:
 
 
 def key_of(mapper: Mapper[Any], name: str, where: str) -> ForeignKeyConstraint:
-    """The only foreign key of a class's column; TTLConfigurationError for none, or for several."""
+    """Return the only foreign key of a class's column; TTLConfigurationError if it isn't one."""
     column = column_of(mapper, name, where)
     table: Any = mapper.local_table
     constraints: set[ForeignKeyConstraint] = table.foreign_key_constraints
@@ -125,7 +125,7 @@ def key_of(mapper: Mapper[Any], name: str, where: str) -> ForeignKeyConstraint:
 
 
 def column_of(mapper: Mapper[Any], name: str, where: str) -> Column[Any]:
-    """The column of a class with this attribute or column name; TTLConfigurationError for none."""
+    """Return the column of a class by its attribute or name; TTLConfigurationError for none."""
     columns: Any = mapper.local_table.c
     column: Any = mapper.columns.get(name)
     if column is None:

@@ -64,7 +64,7 @@ _TOKENS: Final = re.compile(
 
 
 def link_of(links: Links) -> Key:
-    """The columns of a link as a key; generated ones are replaced by the columns they read."""
+    """Return the columns of a link as a key; for generated ones, the columns that they read."""
     own = tuple(links.own)
     if all(column.computed is None for column in own):
         return Key(own, own)
@@ -74,7 +74,7 @@ def link_of(links: Links) -> Key:
 
 
 def moves_by_values(target: Target, link: Key) -> bool:
-    """Whether an UPDATE puts all rows of an execution under one parent, named by plain values."""
+    """Return whether an UPDATE puts all rows of an execution under one parent, by plain values."""
     if target.is_inner or not target.is_first or len(target.sources) > 1:
         return False
     values = target.values
@@ -89,7 +89,7 @@ def _is_computed(value: object) -> bool:
 
 
 def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect) -> Update:
-    """The UPDATE with the condition for the new parents of a target's rows, if it needs one."""
+    """Return the UPDATE with a condition for the new parents of a target's rows, if needed."""
     following = following_of(target.table)
     if following is None:
         return statement
@@ -127,7 +127,7 @@ def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect
 
 
 def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
-    """The values that an UPDATE sets, by column key, as the database evaluates them.
+    """Return the values that an UPDATE sets, by column key, as the database evaluates them.
 
     MariaDB and MySQL evaluate assignments one after the other, so an expression reads the new value
     of a column that was set before. In an UPDATE of several tables they may also read the old one,
@@ -157,7 +157,7 @@ def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
 def _made_of(
     link: Key, values: Mapping[Column[Any], ColumnElement[Any]], *, laterally: bool
 ) -> list[ColumnElement[Any]]:
-    """The link of a row with these values, as SQL.
+    """Return the link of a row with these values, as SQL.
 
     If generated columns belong to the link, it is computed in a subquery over the values, as for
     rows of a table. Without LATERAL (`laterally` is False) the text of these columns is used, with
@@ -174,7 +174,7 @@ def _made_of(
 def _substituted(
     column: Column[Any], values: Mapping[Column[Any], ColumnElement[Any]]
 ) -> ColumnElement[Any]:
-    """The expression of a generated column, with values in the place of other columns."""
+    """Return the expression of a generated column, with values in the place of other columns."""
     computed: Any = column.computed
     if not isinstance(computed.sqltext, TextClause):
         return Grouping(with_values(computed.sqltext, values))
@@ -192,7 +192,7 @@ def _substituted(
 
 
 def selected_insert(statement: Insert, rows: Rows, dialect: Dialect) -> Insert:
-    """An INSERT FROM SELECT with the condition for the parents of its rows, if these follow."""
+    """Return an INSERT FROM SELECT with a condition for the parents of its rows, if needed."""
     following = following_of(statement.table)
     if following is None or not compat.selected_names(statement):
         return statement
@@ -215,7 +215,7 @@ class SelectedLinks(NamedTuple):
 def selected_links(
     link: Key, statement: Insert, dialect: Dialect, parameters: Row | None = None
 ) -> SelectedLinks | None:
-    """The links of the rows that an INSERT selects; None if they can't be expressed in SQL.
+    """Return the links of the rows that an INSERT selects; None if they can't be expressed in SQL.
 
     Columns that the INSERT leaves out get their defaults. Those that are Python functions have been
     called for the parameters of an execution. None, too, if it leaves out the whole link, which is

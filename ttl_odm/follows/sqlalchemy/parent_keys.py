@@ -62,7 +62,7 @@ def parents_written(
     *,
     but_ignored: bool = False,
 ) -> list[Written]:
-    """The parents that a statement puts rows of a table under; keys with a NULL name none.
+    """Return the parents that a statement puts rows of a table under; keys with a NULL name none.
 
     Args:
         context: The execution of the statement.
@@ -134,7 +134,7 @@ def _inserted(
 def _keys(
     links: _Links, rows: Sequence[Row], executions: Sequence[Row], ignored: IgnoredRows | None
 ) -> Iterator[tuple[int, Key]]:
-    """The numbers of the rows that an INSERT doesn't ignore, and the keys of their parents."""
+    """Yield the numbers of rows that an INSERT doesn't ignore, and the keys of their parents."""
     left_out = () if ignored is None else ignored.among(rows, executions)
     for number, key in enumerate(links.of(rows, executions)):
         if number not in left_out:
@@ -144,7 +144,7 @@ def _keys(
 def _inserts(
     context: DefaultExecutionContext, following: Following
 ) -> Iterator[tuple[Insert, bool]]:
-    """The INSERTs into the table (the statement, or its CTEs), and whether each is a CTE."""
+    """Yield the INSERTs into the table (the statement, or its CTEs), and whether each is a CTE."""
     whole, compiled = compat.invoked(context), context.compiled
     has_inner = not isinstance(whole, Insert) or getattr(compiled, "ctes", None)
     for statement in visitors.iterate(whole) if has_inner else [whole]:
@@ -158,7 +158,7 @@ def _inserts(
 def _selected(
     links: _Links, statement: Insert, parameters: Row, number: int, ignored: IgnoredRows | None
 ) -> Iterator[Written]:
-    """The parents of the rows that an INSERT selects."""
+    """Yield the parents of the rows that an INSERT selects."""
     link, dialect = links.link, links.reclaimer.dialect
     if statement.select is None or has_writes(statement.select):  # looking would write
         return
@@ -193,7 +193,7 @@ class _Links(NamedTuple):
         return self.link.columns
 
     def of(self, rows: Sequence[Row], executions: Sequence[Row]) -> list[Key]:
-        """The links of rows, which have values or SQL; ``(None,)`` for an unknown link."""
+        """Return the links of rows, which have values or SQL; ``(None,)`` for an unknown link."""
         keys: list[Key] = [(None,)] * len(rows)
         generated: dict[int, list[ColumnElement[Any]]] = {}
         for number, row in enumerate(rows):
@@ -219,7 +219,7 @@ class _Links(NamedTuple):
     def matched(
         self, row: Row, target: Target, matched: Callable[..., Select[Any]]
     ) -> Iterator[Key]:
-        """The new links of the rows that an UPDATE matches, which may be computed from each row."""
+        """Yield the new links of rows that an UPDATE matches, which SQL may compute from rows."""
         values = {
             column: row.get(column.key, target.source.c[column.key]) for column in self.columns
         }

@@ -90,7 +90,7 @@ class KnownParents:
 
     @classmethod
     def of(cls, statement: Resolved, dialect: Dialect) -> Self | None:
-        """The lookup for an UPDATE or DELETE; None if it locks nothing, or names no rows by key."""
+        """Return the lookup for a write; None if it locks nothing, or names no rows by key."""
         if dialect.name not in MYSQL_FAMILY or len(statement.sources) > 1:
             return None
         table = compat.original(statement.sources[0])
@@ -107,7 +107,7 @@ class KnownParents:
         return None
 
     def or_else(self, condition: ColumnElement[bool], dialect: Dialect) -> ColumnElement[bool]:
-        """The condition that a known end is in the future, or else the one that locks parents."""
+        """Return the condition that a known end is ahead, or else the one that locks parents."""
         now = clock_of(dialect).literal(clock_of(dialect).now_at_write)
         end: ColumnElement[Any] = bindparam(_END, None, type_=BigInteger())
         is_over: ColumnElement[Any] = bindparam(_IS_OVER, 0, type_=BigInteger())
@@ -135,7 +135,7 @@ class KnownParents:
         return 0
 
     def _roots(self, reclaimer: KeyReclaimer, keys: Sequence[Key]) -> Iterator[tuple[Key, Root]]:
-        """The rows at the root and when they expire, by the keys that a statement names.
+        """Yield the rows at the root and when they expire, by the keys that a statement names.
 
         That is None for an expired row. Keys without a row are missing.
         """
@@ -151,7 +151,7 @@ class KnownParents:
     def _in_snapshot(
         self, reclaimer: KeyReclaimer, keys: Sequence[Key]
     ) -> Iterator[tuple[Key, Root]]:
-        """The roots as the transaction's snapshot has them."""
+        """Yield the roots as the transaction's snapshot has them."""
         links = self.following.links()
         first = links.parent if self.names_parents else self.following.table
         named = links.theirs if self.names_parents else key_columns(first)
@@ -183,7 +183,7 @@ class KnownParents:
         return binding.table  # type: ignore[no-any-return]
 
     def _values(self, criteria: Sequence[ColumnElement[bool]]) -> list[BindParameter[Any]]:
-        """The values that conditions require of the columns of a key; empty without such."""
+        """Return the values that conditions require of the columns of a key; empty without such."""
         table = self.following.table
         columns: Iterable[Column[Any]] = (
             self.following.links().own if self.names_parents else table.primary_key
@@ -201,7 +201,7 @@ class KnownParents:
 
 
 def _locks(connection: Connection, *, is_update: bool) -> bool:
-    """Whether the subqueries of a write lock the rows that they read, while SELECTs don't."""
+    """Return whether subqueries of a write lock the rows that they read, while SELECTs don't."""
     level = compat.isolation_level(connection)
     if level in {"READ COMMITTED", "READ UNCOMMITTED"}:
         return not is_update
@@ -209,12 +209,12 @@ def _locks(connection: Connection, *, is_update: bool) -> bool:
 
 
 def _life(source: FromClause) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Whether a row is live, and when it expires, in the clock's unit."""
+    """Return whether a row is live, and when it expires, in the clock's unit."""
     return live(source), type_coerce(expires_at(source), BigInteger())
 
 
 def _end(lives: object, end: int | None) -> int | None:
-    """When a row expires; None if it has expired, the far future for never."""
+    """Return when a row expires; None if it has expired, the far future for never."""
     if not lives:
         return None
     return _NEVER if end is None else end
@@ -225,7 +225,7 @@ def _latest(root: Root) -> int:
 
 
 def _keys(values: Sequence[BindParameter[Any]], row: Mapping[str, Any]) -> Iterator[Key]:
-    """The keys that one execution names."""
+    """Yield the keys that one execution names."""
     named: Any = [plain(value, row) for value in values]
     if any(value.expanding for value in values):
         yield from ((value,) for value in named[0])
@@ -238,7 +238,7 @@ def _is_of(column: Any, table: Table) -> bool:
 
 
 def _equalities(criteria: Sequence[Any]) -> Iterator[tuple[Any, BindParameter[Any]]]:
-    """The pairs of a column and the value, or the list of values, that it must equal."""
+    """Yield the pairs of a column and the value, or the list of values, that it must equal."""
     for condition in criteria:
         if isinstance(condition, Grouping):
             yield from _equalities([condition.element])

@@ -59,13 +59,13 @@ class LiveParents:
 
     @classmethod
     def of_insert(cls, table: object) -> Self | None:
-        """The check for an INSERT into a table; None if its rows follow nothing."""
+        """Return the check for an INSERT into a table; None if its rows follow nothing."""
         following = following_of(table)
         return None if following is None else cls(following)
 
     @classmethod
     def of_update(cls, target: Target) -> Self | None:
-        """The check for an UPDATE; None if it moves no row to another parent."""
+        """Return the check for an UPDATE; None if it moves no row to another parent."""
         following = following_of(target.table)
         if following is None:
             return None
@@ -91,7 +91,7 @@ class LiveParents:
         return 0
 
     def _expired(self, context: DefaultExecutionContext, keys: Sequence[Key]) -> Iterator[Key]:
-        """The keys of expired parents among these; the live parents are locked."""
+        """Yield the keys of expired parents among these; the live parents are locked."""
         reclaimer, links = KeyReclaimer.of(context), self.following.links()
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
@@ -122,7 +122,7 @@ class LiveParents:
         return set(map(tuple, reclaimer.execute(live)))
 
     def _writes_objects(self, context: DefaultExecutionContext) -> bool:
-        """Whether the ORM writes objects or mappings, so no caller sees a count of rows."""
+        """Return whether the ORM writes objects or mappings, so no caller sees a count of rows."""
         if done_by_flush.get() is not None:
             return True
         statement = compat.invoked(context)
@@ -163,7 +163,7 @@ def _leave_out(context: Any, executions: Collection[int], following: Following) 
 
 
 def _doing_nothing(context: Any, following: Following) -> str:
-    """The INSERT or UPDATE that does nothing."""
+    """Return the INSERT or UPDATE that does nothing."""
     compiled, table = context.compiled, following.table
     own = next(column for column in table.c if column.computed is None)
     preparer = compiled.preparer

@@ -108,7 +108,7 @@ def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
 
 
 def _bare(table: Table) -> BareTable:
-    """A table with the same columns, of which the ORM and ``onupdate`` know nothing."""
+    """Return a table with the same columns, of which the ORM and ``onupdate`` know nothing."""
     columns = (bare_column(column.name, column.type) for column in table.c)
     return BareTable(table.name, *columns, schema=table.schema)
 
@@ -152,7 +152,7 @@ class FollowersRemoval(Removal):
             self._delete(table, is_one_of(columns, keys))
 
     def _goes_at_once(self, table: Table) -> bool:
-        """Whether one DELETE takes any number of rows, and one DELETE those of each table below.
+        """Return whether one DELETE per table removes any number of rows, here and in tables below.
 
         InnoDB might read the whole table for it and lock every row, so its rows are found by an
         index and deleted by key. SQLite can find rows by a single column of other rows only.
@@ -222,7 +222,7 @@ class _Tie(NamedTuple):
 
 
 def _ties_to(table: Table) -> Iterator[_Tie]:
-    """The foreign keys inside a family that would keep rows of one of its tables."""
+    """Yield the foreign keys inside a family that would keep rows of one of its tables."""
     root = root_of(table)
     for other in tuple(table.metadata.tables.values()):
         if root_of(other) is not root:
@@ -239,7 +239,7 @@ def _restricts(key: ForeignKeyConstraint) -> bool:
 
 
 def _is_link(key: ForeignKeyConstraint) -> bool:
-    """Whether rows follow their parent by a foreign key: then they are removed before it anyway."""
+    """Return whether rows follow by a foreign key: then they are removed before the parent."""
     following = following_of(key.table)
     return following is not None and {element.parent for element in key.elements} == set(
         following.links().own
@@ -304,7 +304,7 @@ def _doomed(
     following: Following,
     condition: ColumnElement[bool],
 ) -> list[tuple[Any, ...]]:
-    """The keys of expired rows, including orphans; their roots are locked and sealed."""
+    """Return the keys of expired rows, including orphans; their roots are locked and sealed."""
     own, above = key_columns(following.table), ancestry(following.table, keeps_orphans=True)
     parents = [parent.c[level.links().theirs[0].key] for level, parent in above.levels]
     binding = root_of(following.table)
@@ -336,7 +336,7 @@ def _doomed(
 
 
 def has_orphans(connection: Connection, binding: Binding) -> bool:
-    """Whether the tables that follow a table have orphans, by a connection fresh from the pool."""
+    """Return whether followers of a table have orphans, by a connection fresh from the pool."""
     queries: list[Any] = [
         SweepSelect(*table.primary_key.columns).where(orphaned).limit(1)
         for table, orphaned in _orphans(connection.dialect, binding)
@@ -367,7 +367,7 @@ def purge_orphans(
 
 
 def _orphans(dialect: Dialect, binding: Binding) -> Iterator[tuple[Table, ColumnElement[bool]]]:
-    """The tables that follow a table, each with the condition for its orphans."""
+    """Yield the tables that follow a table, each with the condition for its orphans."""
     for following in all_followers(binding.table):
         if following.declared.orphan == "live":
             continue
@@ -385,7 +385,7 @@ def _orphans(dialect: Dialect, binding: Binding) -> Iterator[tuple[Table, Column
 
 
 def _is_enforced(dialect: Dialect, following: Following) -> bool:
-    """Whether the database enforces that each link leads to a parent."""
+    """Return whether the database enforces that each link leads to a parent."""
     pairs = set(following.links().pairs)
     return dialect.name != "sqlite" and any(
         {(element.parent, element.column) for element in key.elements} == pairs

@@ -57,13 +57,13 @@ class RenewedParents:
 
     @classmethod
     def of_insert(cls, table: object) -> Self | None:
-        """The renewal for an INSERT into a table; None if it renews nothing."""
+        """Return the renewal for an INSERT into a table; None if it renews nothing."""
         following = following_of(table)
         return cls(following) if following is not None and following.declared.renews else None
 
     @classmethod
     def of_target(cls, target: Target) -> Self | None:
-        """The renewal for an UPDATE or DELETE; None if it renews nothing.
+        """Return the renewal for an UPDATE or DELETE; None if it renews nothing.
 
         None, too, if its rows can't be read beforehand: it contains other writes, or has a limit.
         """
@@ -105,7 +105,7 @@ class RenewedParents:
         *,
         shows_utc: bool,
     ) -> Iterator[Key]:
-        """The keys of the present parents of the rows that an UPDATE or DELETE will match."""
+        """Yield the keys of the present parents of the rows that an UPDATE or DELETE will match."""
         if self.lookup is None:
             return
         # The ORM's options may add conditions to its WHERE clause.
@@ -120,7 +120,7 @@ class RenewedParents:
                         yield tuple(row)
 
     def _not_yet_renewed(self, keys: Sequence[Key], reclaimer: KeyReclaimer) -> list[Key]:
-        """The keys of parents that this flush hasn't renewed yet; from now on they count as so."""
+        """Return the keys of parents that this flush hasn't renewed, and note them as renewed."""
         renewed = done_by_flush.get()
         if renewed is None:
             return list(keys)
@@ -148,7 +148,7 @@ class RenewedParents:
 
 
 def _at_root(table: Table, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """A condition on a table, turned into one on the table at the root of its parents."""
+    """Return a condition on a table, turned into one on the table at the root of its parents."""
     following = following_of(table)
     if following is None:
         return condition

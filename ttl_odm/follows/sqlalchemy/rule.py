@@ -48,7 +48,7 @@ class FollowsRule(Following):
     """The rule of a table whose rows live while their parents do; see `StatementRule`."""
 
     def meaning(self) -> object:
-        """What an orphan is, and the columns of the parent by which rows follow."""
+        """Return what an orphan is, and the columns of the parent by which rows follow."""
         return self.declared.orphan, tuple(map(str, self.links().theirs))
 
     def inherited_by(self, mapper: Mapper[Any], cls: type) -> None:
@@ -62,7 +62,7 @@ class FollowsRule(Following):
             )
 
     def rejected(self, what: Rejected, where: str) -> TTLConfigurationError:
-        """The error, with the fix."""
+        """Return the error, with the fix."""
         if what == "change":
             return self.declared.unchangeable(where)
         if what == "lifetime":
@@ -96,11 +96,11 @@ class FollowsRule(Following):
     def live(
         self, rows: Rows, source: FromClause, joins: Joins | None
     ) -> ColumnElement[bool] | None:
-        """The condition that the parent is live."""
+        """Return the condition that the parent is live."""
         return live_parent(rows, self, source, joins)
 
     def expression(self, asked: Asked, source: FromClause) -> ColumnElement[Any]:
-        """What the function returns for the parent."""
+        """Return what the function returns for the parent."""
         own = [source.c[column.key] for column in self.links().own]
         return BY_PARENT[asked](self, own)
 
@@ -139,7 +139,7 @@ class Followers:
     part = ORPHANS
 
     def reason(self, binding: Binding) -> str | None:
-        """Why rows that others follow can't go alone; None if no table follows."""
+        """Return why rows that others follow can't go alone; None if no table follows."""
         line = combination("sqlalchemy", "followed", "partitions")
         return line.reason if all_followers(binding.table) else None
 
@@ -154,7 +154,7 @@ class Followers:
         return Removed(removal.removed, removal.is_done)
 
     def is_due(self, connection: Connection, binding: Binding) -> bool:
-        """Whether followers have orphans."""
+        """Return whether followers have orphans."""
         return has_orphans(connection, binding)
 
     def facts(self, rows: Mapping[str, int]) -> Mapping[str, Fact]:

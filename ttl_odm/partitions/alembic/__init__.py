@@ -48,7 +48,7 @@ class Partitioned(Aspect):
 
     @classmethod
     def written(cls, declared: Partitions) -> str:
-        """The declaration as a revision writes it: the span alone if the rest is as by default."""
+        """Return the declaration for a revision: the span alone if the rest has its defaults."""
         options = [
             f"{option.name}={getattr(declared, option.name)!r}"
             for option in fields(declared)
@@ -59,7 +59,7 @@ class Partitioned(Aspect):
 
     @classmethod
     def tables(cls, connection: Connection, declared: Sequence[Table]) -> IsTable:
-        """The partitions, which no model declares and autogenerate must not drop."""
+        """Return the partitions, which no model declares and autogenerate must not drop."""
         default = connection.dialect.default_schema_name
         partitions = {
             (None if schema == default else schema, name)
@@ -69,7 +69,7 @@ class Partitioned(Aspect):
         return lambda schema, name: (schema, name) in partitions
 
     def lacking(self, binding: Binding) -> Mapping[str, object] | None:
-        """The argument for a table that isn't cut yet, if migrations have to cut it."""
+        """Return the argument for a table that isn't cut yet, if migrations have to cut it."""
         partitioning = partitioning_on(binding)
         if partitioning is None or self.connection is None:
             return None
@@ -91,7 +91,7 @@ class Partitioned(Aspect):
             cut.make()
 
     def _cut(self, op: Operation, steps: Steps[Any]) -> MySQLCut | PostgreSQLCut | None:
-        """The way to cut the table; None if others do that, or the database has no partitions."""
+        """Return the way to cut the table; None if others do it, or the database can't."""
         declared = _declared(op.argument("partition"))
         if not _is_made(declared, steps.dialect.name):
             return None
@@ -109,7 +109,7 @@ class Partitioned(Aspect):
 
 
 def _declared(partition: str | Partitions) -> Partitions:
-    """The declaration of an operation; a string is the span.
+    """Return the declaration of an operation; a string is the span.
 
     Raises:
         MigrationRefusedError: It is not a valid span.
@@ -123,7 +123,7 @@ def _declared(partition: str | Partitions) -> Partitions:
 
 
 def _is_made(declared: Partitions, dialect: str) -> bool:
-    """Whether we make the partitions, and the database supports them."""
+    """Return whether we make the partitions, and the database supports them."""
     return declared.made_by != "others" and partition_ddl(dialect) is not None
 
 
@@ -137,7 +137,7 @@ def _partitions_of(connection: Connection, binding: Binding | None) -> Iterator[
 def _stand_in(
     target: TargetSchema, existing: ExistingSchema, declared: Partitions, where: str
 ) -> Binding:
-    """The policy of a stand-in for a table, with its partitioning.
+    """Return the policy of a stand-in for a table, with its partitioning.
 
     It has no keys: the operation makes the column part of the primary key, and unique keys are
     checked in the database.

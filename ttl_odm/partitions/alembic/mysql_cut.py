@@ -83,7 +83,7 @@ class MySQLCut:
             raise MigrationRefusedError(f"Table {self._steps.target.label}: {reason}")
 
     def _reasons(self) -> Iterator[str]:
-        """The reasons why the table can't be cut, the most serious first."""
+        """Yield the reasons why the table can't be cut, the most serious first."""
         column, table = self._column.name, self._ddl.table(self._cut)
         for method, expression in self._read(PARTITIONED):
             yield (
@@ -146,7 +146,7 @@ class MySQLCut:
         return ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({key.with_column})"]
 
     def _keys(self) -> dict[str, _Key]:
-        """The unique keys by name; none in a script, which has no database to ask."""
+        """Return the unique keys by name; none in a script, which has no database to ask."""
         parts: dict[str, list[str]] = {}
         complete: set[str] = set()
         for index, name, length, is_descending in self._read(_UNIQUE):
@@ -161,13 +161,13 @@ class MySQLCut:
         }
 
     def _read(self, query: str, **values: object) -> list[Any]:
-        """The rows of a query about the table; none in a script."""
+        """Return the rows of a query about the table; none in a script."""
         if self._steps.run.offline:
             return []
         return list(self._steps.run.connection.execute(text(query), {**self._names, **values}))
 
     def _ask(self, query: str) -> Any:
-        """The first value of a query without parameters."""
+        """Return the first value of a query without parameters."""
         return self._steps.run.connection.scalar(text(query.replace(":", r"\:")))
 
     # --- cutting ---------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ class MySQLCut:
         run.at_length(sql.replace("%", "%%") if doubled else sql)
 
     def _example(self) -> str:
-        """The statement for a tool; it puts all rows of the past into one partition."""
+        """Return the statement for a tool; it puts all rows of the past into one partition."""
         clauses = f"{', '.join(self._key)} {self._clause(0)}".strip()
         return f"ALTER TABLE {self._ddl.table(self._cut)} {clauses}"
 
     def _clause(self, most: int) -> str:
-        """The clause with the partitions: at most so many, unless more are needed ahead."""
+        """Return the clause with the partitions: at most so many, unless more are needed ahead."""
         now = self._now()
         time_ranges = self._partitioning.declared.covering(self._oldest() or now, now, most)
         return self._ddl.clause(
@@ -201,7 +201,7 @@ class MySQLCut:
         return _instant(int(self._steps.now()))
 
     def _oldest(self) -> datetime | None:
-        """The instant of the oldest row; None if there is none."""
+        """Return the instant of the oldest row; None if there is none."""
         if self._steps.run.offline:
             return None
         table, unit = self._ddl.table(self._cut), self._cut.unit
@@ -217,7 +217,7 @@ class MySQLCut:
 
 
 def _instant(microseconds: int) -> datetime:
-    """Microseconds since 1970 as the nearest datetime that these databases support."""
+    """Return microseconds since 1970 as the nearest datetime that these databases support."""
     first, last = (
         (datetime(year, 1, 1, tzinfo=timezone.utc) - EPOCH) // timedelta(microseconds=1)
         for year in (1000, 9000)

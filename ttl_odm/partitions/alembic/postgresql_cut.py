@@ -160,7 +160,7 @@ class PostgreSQLCut:
         return clock.from_storage(self._scalar(f"SELECT {clock.stamp}"))
 
     def _bound(self, slack: timedelta) -> datetime:
-        """The end of a time range that no row reaches within this time, with some to spare."""
+        """Return the end of a time range that no row reaches within this time."""
         now = self._now()
         ahead = slack + timedelta(seconds=self._run.settings.give_up_after)
         if isinstance(self._binding.policy, ExpireAt):
@@ -168,7 +168,7 @@ class PostgreSQLCut:
         return self._declared.at(now + ahead).end
 
     def _latest(self) -> datetime:
-        """The latest instant in the column: the expiry of the row that lives longest."""
+        """Return the latest instant in the column: the expiry of the row that lives longest."""
         unit = self._cut.unit
         latest = f"max({self._column})"
         number = f"EXTRACT(EPOCH FROM {latest})" if unit is None else latest
@@ -191,7 +191,7 @@ class PostgreSQLCut:
             self._make_missing(leaves)
 
     def _new_partitions(self, since: datetime | None = None) -> list[NewPartition]:
-        """The declared partitions; only those that begin at an instant, or later."""
+        """Return the declared partitions; only those that begin at an instant, or later."""
         time_ranges = self._declared.wanted(self._now())
         return [
             new_partition(self._cut, time_range)
@@ -275,7 +275,7 @@ class PostgreSQLCut:
             raise TTLError(message) from error
 
     def _swap(self, bound: datetime) -> list[str]:
-        """The statements that swap the tables, as these are at this moment."""
+        """Return the statements that swap the tables, as these are at this moment."""
         table = self._read()
         self._refuse_table(table)
         touch = self._target.name_of("tg_", "ttl_touch")
@@ -304,7 +304,7 @@ class PostgreSQLCut:
         self._run.briefly([self._driver(sql) for sql in statements])
 
     def _driver(self, sql: str) -> str:
-        """A statement with percent signs as the driver needs them."""
+        """Return a statement with percent signs as the driver needs them."""
         return sql.replace("%", "%%") if self._doubles else sql
 
     @property

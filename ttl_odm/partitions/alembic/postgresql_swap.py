@@ -53,7 +53,7 @@ class Swap:
         partitions: Sequence[NewPartition],
         check: str,
     ) -> list[str]:
-        """All statements of the swap, in order.
+        """Return all statements of the swap, in order.
 
         Args:
             ddl: The statements about partitions.

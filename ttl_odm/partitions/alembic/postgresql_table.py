@@ -54,7 +54,7 @@ class CatalogueTable:
     def reasons(
         self, column: str, *, remade: Collection[str], ours: Collection[str]
     ) -> Iterator[str]:
-        """The reasons why it can't become a partition of its replacement, each with the fix.
+        """Yield the reasons why it can't become a partition of its replacement, each with the fix.
 
         Args:
             column: The column by which to cut it.

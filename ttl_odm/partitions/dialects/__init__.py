@@ -19,7 +19,7 @@ _FAMILIES: dict[str, PartitionDDL] = {
 
 
 def partition_ddl(name: str) -> PartitionDDL | None:
-    """The partitions of a database, by the name that ORMs have for it; None without support."""
+    """Return the statements for a database, by the name that ORMs give it; None without support."""
     return _FAMILIES.get(name)
 
 

@@ -52,7 +52,7 @@ class Cut:
         return derived_name(self.name, "past")
 
     def bound(self, instant: datetime) -> str:
-        """An aware datetime as the bound of a range."""
+        """Return an aware datetime as the bound of a range."""
         if self.unit is None:
             # Bounds that are read from a database may have a fraction.
             return f"'{instant:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".") + "+00'"
@@ -87,20 +87,20 @@ class PartitionDDL(ABC):
     instant_unit: ClassVar[str | None] = None
 
     def table(self, cut: Cut) -> str:
-        """The table, quoted."""
+        """Return the table, quoted."""
         return self.quoted(cut.schema, cut.name)
 
     @abstractmethod
     def quoted(self, schema: str | None, name: str) -> str:
-        """The name of a table or partition in a statement."""
+        """Return the name of a table or partition in a statement."""
 
     def bound(self, cut: Cut, instant: datetime) -> str:
-        """An aware datetime as the bound of a range, also for comparisons with the column."""
+        """Return an aware datetime as the bound of a range, or to compare the column with."""
         return cut.bound(instant)
 
     @abstractmethod
     def leaves(self, unit: str | None) -> str:
-        """The query for the partitions of a table, with the parameters `schema`, `name`, `column`.
+        """Return the query for a table's partitions; its parameters are `schema`, `name`, `column`.
 
         They name the table; a NULL for the schema is the connection's own. The query returns no row
         if the table isn't cut by ranges of this column alone. Otherwise it returns a row for each

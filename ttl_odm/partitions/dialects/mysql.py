@@ -30,25 +30,25 @@ class MySQLPartitions(PartitionDDL):
     instant_unit = "us"
 
     def quoted(self, schema: str | None, name: str) -> str:
-        """The name in backticks, which work in every SQL mode."""
+        """Return the name in backticks, which work in every SQL mode."""
         names = [name] if schema is None else [schema, name]
         return ".".join(f"`{part.replace('`', '``')}`" for part in names)
 
     def bound(self, cut: Cut, instant: datetime) -> str:
-        """A bound without an offset: dates and times are in UTC."""
+        """Return a bound without an offset: dates and times are in UTC."""
         return cut.bound(instant).replace("+00'", "'")
 
     def leaves(self, unit: str | None) -> str:
-        """The query of ``information_schema``, which can be read inside LOCK TABLES too."""
+        """Return the query of ``information_schema``, which can be read inside LOCK TABLES too."""
         factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
         return _LEAVES.format(factor=factor, user=_USER)
 
     def first(self, cut: Cut, partitions: Sequence[NewPartition]) -> list[str]:
-        """One statement, for a table that has got all of its indexes and constraints."""
+        """Return one statement, for a table that has got all of its indexes and constraints."""
         return [f"ALTER TABLE {self.table(cut)} {self.clause(cut, partitions)}"]
 
     def clause(self, cut: Cut, partitions: Sequence[NewPartition]) -> str:
-        """The clause that cuts a table: the lowest partition, these, and the one for the rest."""
+        """Return the clause that cuts a table: the lowest partition, these, and the last one."""
         start = self.bound(cut, partitions[0].start)
         leaves = [
             f"PARTITION {self.quoted(None, cut.past)} VALUES LESS THAN ({start})",
@@ -88,7 +88,7 @@ class MySQLPartitions(PartitionDDL):
         return f"ALTER TABLE {self.table(cut)} REORGANIZE PARTITION {first}, {second} INTO ({into})"
 
     def limit(self, *, is_mariadb: bool) -> tuple[str, int]:
-        """The setting that limits the duration of a SELECT, and its units in a second."""
+        """Return the setting that limits the duration of a SELECT, and its units in a second."""
         return ("max_statement_time", 1) if is_mariadb else ("max_execution_time", 1_000)
 
     busy: Final = """

@@ -55,15 +55,15 @@ class PostgreSQLPartitions(PartitionDDL):
     hands_over = True
 
     def quoted(self, schema: str | None, name: str) -> str:
-        """The name in double quotes; nothing in it is doubled for a driver."""
+        """Return the name in double quotes; nothing in it is doubled for a driver."""
         return relation(schema, name)
 
     def clause(self, column: str) -> str:
-        """The part after ``PARTITION BY`` when the table is created."""
+        """Return the part after ``PARTITION BY`` when the table is created."""
         return f"RANGE ({relation(None, column)})"
 
     def leaves(self, unit: str | None) -> str:
-        """The query of the catalogue, where bounds are texts in the session's own format."""
+        """Return the query of the catalogue, where bounds are texts in the session's own format."""
         factor = 1 if unit is None else 1_000_000 // PER_SECOND[unit]
         edges = ("e.lower", "e.upper")
         lower, upper = (_MICROSECONDS.format(edge=edge, factor=factor) for edge in edges)
@@ -114,7 +114,7 @@ class PostgreSQLPartitions(PartitionDDL):
         return statements
 
     def within(self, cut: Cut, leaf: NewPartition) -> str:
-        """The condition for rows that belong in a partition, by its bounds."""
+        """Return the condition for rows that belong in a partition, by its bounds."""
         column = relation(None, cut.column)
         return f"{column} >= {cut.bound(leaf.start)} AND {column} < {cut.bound(leaf.end)}"
 
@@ -127,7 +127,7 @@ class PostgreSQLPartitions(PartitionDDL):
         return [*detach, f"DROP TABLE {leaf}"]
 
     def related(self) -> str:
-        """The query for other tables that foreign keys connect with a partition, as SQL names.
+        """Return the query for tables that foreign keys connect with a partition, as SQL names.
 
         Its parameters are the `leaf` and the `table`, as `quoted` returns them. Tables that the
         user may not lock are left out.

@@ -88,7 +88,7 @@ class Lives:
 
     @classmethod
     def of(cls, connection: Connection, binding: Binding) -> Lives:
-        """The lifetimes by the defaults at this moment."""
+        """Return the lifetimes by the defaults at this moment."""
         defaults, limit = list(binding.source.defaults(connection)), binding.max_lifetime
         finite = finite_defaults(defaults)
         is_on = None not in defaults  # rows whose TTL is off have no limit either
@@ -126,11 +126,11 @@ class Leaves:
     past: Leaf | None = None
 
     def is_over(self, leaf: Leaf) -> bool:
-        """Whether its rows have expired by the default."""
+        """Return whether its rows have expired by the default."""
         return self._has_passed(leaf, self.lives.over)
 
     def is_dead(self, leaf: Leaf) -> bool:
-        """Whether no row in it can be live."""
+        """Return whether no row in it can be live."""
         return self._has_passed(leaf, self.lives.dead)
 
     def overdue(self, leaf: Leaf) -> float:
@@ -152,12 +152,12 @@ class Leaves:
         return _instant(leaf.lower), _instant(leaf.upper)
 
     def holds(self, source: FromClause, leaf: Leaf) -> ColumnElement[bool]:
-        """The condition for rows of a table that are in a partition, by its bounds."""
+        """Return the condition for rows of a table that are in a partition, by its bounds."""
         lower, upper = self.edges(leaf)
         return self._between(source, lower, upper)
 
     def outside(self, names: Collection[Name], source: FromClause) -> list[ColumnElement[bool]]:
-        """The conditions for rows of a table that aren't in these partitions."""
+        """Return the conditions for rows of a table that aren't in these partitions."""
         time_ranges: list[tuple[datetime | None, datetime | None]] = []
         for leaf in self.every:
             if leaf.name not in names:
@@ -187,11 +187,11 @@ class Leaves:
         )
 
     def current(self, leaf: Leaf) -> Leaf | None:
-        """A partition that was read earlier as it is now; None if it is gone."""
+        """Return a partition that was read earlier as it is now; None if it is gone."""
         return next((other for other in self.every if other.name == leaf.name), None)
 
     def missing(self) -> Iterator[NewPartition]:
-        """The declared partitions that don't exist, in order; none if others make partitions.
+        """Yield the declared partitions that don't exist, in order; none if others make partitions.
 
         If partitions of another span exist, only the time ranges between them.
         """
@@ -211,7 +211,7 @@ class Leaves:
                 yield new_partition(self.cut, TimeRange(start, end))
 
     def waiting_from(self) -> datetime | None:
-        """The instant from which on expired rows wait for their partition; None if none wait."""
+        """Return the instant from which on expired rows wait for partitions; None if none wait."""
         if self.lives.over is None:
             return None
         bounds = [
@@ -222,7 +222,7 @@ class Leaves:
         return _instant(min(bounds, default=None))
 
     def skipped_by(self, part: Part, *, has_own: bool) -> Iterator[Name]:
-        """The partitions that the batches of a sweep's part skip, since they go as a whole.
+        """Yield the partitions that the batches of a sweep's part skip, since they go as a whole.
 
         Args:
             part: The part of the sweep.
@@ -251,7 +251,7 @@ _FIRST, _LAST = (
 
 
 def _instant(microseconds: int | None) -> datetime | None:
-    """Microseconds since 1970 as the nearest possible datetime; None for an open bound."""
+    """Return microseconds since 1970 as the nearest possible datetime; None for an open bound."""
     if microseconds is None:
         return None
     return EPOCH + timedelta(microseconds=max(_FIRST, min(microseconds, _LAST)))
@@ -302,7 +302,7 @@ def read_catalogue(
     ddl: PartitionDDL,
     name: tuple[str | None, str],
 ) -> list[Any]:
-    """The rows of `PartitionDDL.leaves` for a table by its name, each with the clock's `now`."""
+    """Return the rows of `PartitionDDL.leaves` for a table, each with the clock's `now`."""
     clock = clock_of(connection.dialect)
     now = clock.epoch(clock.at_write, _SECOND)
     schema, table = name
@@ -313,7 +313,7 @@ def read_catalogue(
 
 
 def reason_against(binding: Binding, hooks: Hooks) -> str | None:
-    """Why the rows of a table must be deleted one by one; None if its partitions may go whole."""
+    """Return why rows of a table must go one by one; None if its partitions may go whole."""
     mode = mode_of(binding)
     if mode.orm is not None:
         return _reason("orm")
@@ -331,7 +331,7 @@ def _reason(capability: str) -> str:
 
 
 def archive_cut(connection: Connection, leaves: Leaves, copy: Copy) -> Cut | str:
-    """The archive as a table to which whole partitions can be handed over; or why they can't."""
+    """Return the archive that takes over whole partitions; or why it can't."""
     archive, cut = copy.archive, leaves.cut
     if not leaves.ddl.hands_over:
         return "this database archives rows by copying them"

@@ -69,7 +69,7 @@ class Partitioning:
     unit: str | None = None
 
     def on(self, columns: Mapping[str, Column[Any]]) -> Self:
-        """The partitioning of another Table object, which has columns with these names."""
+        """Return the partitioning of another Table object, which has columns with these names."""
         return replace(self, column=columns[self.column.name])
 
     def prepare(self, where: str) -> None:
@@ -105,7 +105,7 @@ class Partitioning:
 
 
 def partitioning_on(binding: Binding | None) -> Partitioning | None:
-    """The partitioning that is declared for the table of a policy; None without one."""
+    """Return the partitioning that is declared for the table of a policy; None without one."""
     layout = None if binding is None else binding.layout
     return layout if isinstance(layout, Partitioning) else None
 
@@ -149,7 +149,7 @@ def lay_out(binding: Binding, declared: Partitions, where: str) -> Partitioning:
 def _unit(
     column: Column[Any], declared: Partitions, unit: str | None, zone: str, where: str
 ) -> str | None:
-    """The unit of a column of integers, None for dates.
+    """Return the unit of a column of integers, None for dates.
 
     Raises:
         TTLConfigurationError: A table can't be cut by this column.
@@ -181,7 +181,7 @@ def _unit(
 
 
 def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
-    """The unique keys of a table: their kind, and their columns."""
+    """Yield the unique keys of a table: their kind, and their columns."""
     for constraint in table.constraints:
         if isinstance(constraint, PrimaryKeyConstraint):
             if list(constraint.columns):
@@ -194,7 +194,7 @@ def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
 
 
 def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) -> Cut:
-    """The cut table for statements, in a schema of a database."""
+    """Return the cut table for statements, in a schema of a database."""
     column, unit = partitioning.column, partitioning.unit
     if isinstance(column.type, LastModified):
         unit = ddl.instant_unit
@@ -202,7 +202,7 @@ def cut_of(partitioning: Partitioning, schema: str | None, ddl: PartitionDDL) ->
 
 
 def new_partition(cut: Cut, time_range: TimeRange) -> NewPartition:
-    """The partition to make for a range of time, with its name."""
+    """Return the partition to make for a range of time, with its name."""
     return NewPartition(derived_name(cut.name, time_range.suffix), time_range.start, time_range.end)
 
 

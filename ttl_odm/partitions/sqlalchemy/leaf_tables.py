@@ -54,7 +54,7 @@ class LeafPosition:
     resume: Any = None
 
     def reaches(self, leaf: tuple[str, str]) -> bool:
-        """Whether a part of a leaf comes before this position."""
+        """Return whether a part of a leaf comes before this position."""
         return leaf < self.leaf or (leaf == self.leaf and self.resume is not None)
 
 
@@ -64,7 +64,7 @@ _tables: WeakKeyDictionary[Table, dict[tuple[str, str], Table]] = WeakKeyDiction
 
 
 def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
-    """A leaf, by its schema and name, as a Table of its own."""
+    """Return a leaf, by its schema and name, as a Table of its own."""
     leaves = _tables.setdefault(table, {})
     if leaf not in leaves:
         schema, name = leaf
@@ -82,7 +82,7 @@ def forget_leaf(table: Table, leaf: tuple[str, str]) -> None:
 
 
 def _leaves_of(connection: Connection, table: Table) -> list[tuple[str, str]]:
-    """The leaves of a table that are swept one by one; none if the table is swept as a whole.
+    """Return the leaves of a table that are swept one by one; none if it is swept as a whole.
 
     They are ordered by name, so that others may be attached and detached meanwhile.
     """
@@ -140,7 +140,7 @@ def divide_leaves(
     shares: int,
     marks: Marks,
 ) -> list[LeafPosition]:
-    """The marks that divide the next leaf; if little is left of it, those between later leaves."""
+    """Return marks that divide the next leaf, or later leaves if little is left of that one."""
     resume, until = stretch
     end = until.resume if until is not None and until.leaf == resume.leaf else None
     inside = marks(leaf_table(table, resume.leaf), (resume.resume, end))

@@ -171,7 +171,7 @@ class MySQLWork(PartitionWork):
         )
 
     def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
-        """The table itself: by these bounds the optimizer reads no other partition."""
+        """Return the table itself: by these bounds the optimizer reads no other partition."""
         return self.binding.table, [self.leaves.holds(self.binding.table, leaf)]
 
     def _drop(self, leaf: Leaf) -> None:
@@ -181,7 +181,7 @@ class MySQLWork(PartitionWork):
     # --- the table for itself --------------------------------------------------------------------
 
     def _is_shared(self) -> bool:
-        """Whether other servers write the table, too, according to the settings of this server."""
+        """Return whether other servers write the table, too, by the settings of this server."""
         if self._sharing is None:
             with reading(self.connection, self.request.timeout):
                 setting = self.connection.exec_driver_sql(self._ddl.shared).first()
@@ -213,7 +213,7 @@ class MySQLWork(PartitionWork):
             return
 
     def _is_busy(self) -> bool:
-        """Whether a long transaction uses the table; False if MySQL doesn't show transactions."""
+        """Return whether a long transaction uses the table; False if MySQL doesn't show it."""
         cut = self._cut
         try:
             with reading(self.connection, self.request.timeout):

@@ -54,7 +54,7 @@ class PostgreSQLWork(PartitionWork):
         return leaf_table(self.binding.table, leaf.name), []
 
     def _changing(self) -> AbstractContextManager[None]:
-        """A transaction that waits only briefly for others, and keeps them waiting only briefly."""
+        """Return a transaction that neither waits long for others nor keeps them waiting."""
         table, replicate = self.binding.table, self.request.replicate
         return writing(self.connection, table, HELD, judged=(self.binding,), replicate=replicate)
 
@@ -172,7 +172,7 @@ class PostgreSQLWork(PartitionWork):
         return leaves.rest is not None and leaves.rest.hindrance is None
 
     def _places(self, table: Table, live: ColumnElement[bool], limit: int) -> list[str]:
-        """The physical places of live rows."""
+        """Return the physical places of live rows."""
         chosen = select(cast(ctid, String())).select_from(table).where(live).limit(limit)
         return list(self.connection.scalars(chosen.options(include_expired())))
 

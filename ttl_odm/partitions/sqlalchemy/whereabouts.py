@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def whereabouts(binding: Binding) -> Whereabouts:
-    """Where the rows of a table are."""
+    """Return where the rows of a table are."""
     return Partitioned(binding)
 
 
@@ -60,7 +60,7 @@ class Partitioned(Whereabouts):
     _memory: Memory = field(init=False, default_factory=Memory)
 
     def due(self, connection: Connection, *, is_on: bool) -> Further:
-        """Whether to make or drop partitions; rows need partitions even while the TTL is off."""
+        """Return what is to do; rows need new partitions even while the TTL is off."""
         with prepared(connection), reading(connection):
             leaves = read_leaves(connection, self.binding)
         if leaves is None:
@@ -72,7 +72,7 @@ class Partitioned(Whereabouts):
         )
 
     def _not_waiting(self, leaves: Leaves) -> list[ColumnElement[bool]]:
-        """The condition for rows that don't wait for their partition; none if no row waits."""
+        """Return the condition for rows that don't wait for a partition; none if no row waits."""
         start = leaves.waiting_from()
         if start is None or reason_against(self.binding, mode_of(self.binding).hooks):
             return []
@@ -132,7 +132,7 @@ class Partitioned(Whereabouts):
     def _skipped(
         self, connection: Connection, request: BatchRequest
     ) -> tuple[Leaves, frozenset[Name]] | None:
-        """The partitions whose rows a batch skips, since they will go whole soon; None for none."""
+        """Return the partitions whose rows a batch skips, since they go whole soon; or None."""
         binding = self.binding
         if binding.layout is None or reason_against(binding, request.hooks) is not None:
             return None
@@ -147,7 +147,7 @@ class Partitioned(Whereabouts):
         return leaves, frozenset(names) - self._memory.unchangeable
 
     def _leaves_with_waiting_rows(self, connection: Connection) -> Leaves | None:
-        """The partitions, if rows may wait for them; None if an archive takes rows one by one."""
+        """Return the partitions for which rows may wait; None if an archive takes single rows."""
         leaves, copy = read_leaves(connection, self.binding), mode_of(self.binding).copy
         if leaves is None or copy is None:
             return leaves

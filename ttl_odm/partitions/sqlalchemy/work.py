@@ -120,7 +120,7 @@ class Progress:
         return replace(self, steps=self.steps[1:], tries=0) if len(self.steps) > 1 else None
 
     def done(self) -> Progress:
-        """The progress with the first step counted as done."""
+        """Return the progress with the first step counted as done."""
         step, counted = self.steps[0], self.counted
         if isinstance(step, NewPartition):
             there, missing = counted.there + 1, counted.missing - 1
@@ -130,7 +130,7 @@ class Progress:
         return replace(self, counted=replace(counted, there=there, over=over, dead=dead))
 
     def updated(self, newer: Progress) -> Progress:
-        """The progress by a new reading of the catalogue; steps that are done stay done."""
+        """Return the progress by a new reading of the catalogue; steps that are done stay done."""
         remaining = {step.name for step in self.steps}
         steps = tuple(step for step in newer.steps if step.name in remaining)
         is_same = steps[:1] and steps[0].name == self.steps[0].name
@@ -138,7 +138,7 @@ class Progress:
 
 
 def progress_of(connection: Connection, binding: Binding, request: BatchRequest) -> Progress | None:
-    """The progress of a sweep, by a recent reading of the catalogue; None if no table is cut."""
+    """Return the progress of a sweep, by a recent reading; None if the table isn't cut."""
     before = request.resume if isinstance(request.resume, Progress) else None
     # Except on PostgreSQL, each step changes the bounds of other partitions.
     fresh = FRESH if connection.dialect.name == "postgresql" else 0.0
@@ -252,10 +252,10 @@ class PartitionWork(ABC):
 
     @abstractmethod
     def _within(self, leaf: Leaf) -> tuple[Table, list[ColumnElement[bool]]]:
-        """A table that contains the rows of a partition, and the conditions for these rows."""
+        """Return a table with the rows of a partition, and the conditions for these rows."""
 
     def _rows(self, leaf: Leaf) -> int:
-        """The number of rows in a partition: counted if small, without a noticeable lock."""
+        """Return the number of rows in a partition: counted if small, without a noticeable lock."""
         if leaf.rows is not None and leaf.rows >= _ESTIMATED:
             return leaf.rows
         with reading(self.connection, self.request.timeout):
@@ -267,7 +267,7 @@ class PartitionWork(ABC):
         return predicate.live(self.binding, self.binding.columns_of(table))
 
     def _is_still(self, leaf: Leaf, *, dead: bool, hindered: bool) -> bool:
-        """Whether a partition is still as it was read, by the catalogue and the clock.
+        """Return whether a partition is still as it was read, by the catalogue and the clock.
 
         Args:
             leaf: The partition.
@@ -296,7 +296,7 @@ class PartitionWork(ABC):
         forget_leaf(self.binding.table, leaf.name)
 
     def _is_scan_postponed(self, leaf: Leaf) -> bool:
-        """Whether a scan found a live row in a partition not long ago."""
+        """Return whether a scan found a live row in a partition not long ago."""
         before = self.memory.scans.get(leaf.name)
         return before is not None and self.leaves.overdue(leaf) < before * _GROWTH
 
