@@ -29,7 +29,7 @@ from django.utils.functional import cached_property
 from ttl_odm.django.keys.writes import KeyedInsert, KeyedUpdate
 from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import policy_in
-from ttl_odm.django.policy.predicate import Predicate, RowCondition
+from ttl_odm.django.policy.predicate import Predicate, RowCondition, alias_quoter
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class GatedSelect(SQLCompiler):
         query = self.query
         if self.connection.vendor != "postgresql" or not getattr(query, _PROMOTED, False):
             return tables
-        quote: Any = getattr(self, "quote_name", None) or self.quote_name_unless_alias  # Django 6.1
+        quote = alias_quoter(self)
         inner = [
             quote(alias)
             for alias, source in query.alias_map.items()

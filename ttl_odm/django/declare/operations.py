@@ -207,7 +207,7 @@ def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -
         ]
     name = quote(index_name(model._meta.db_table, "ttl").replace("ix_", "ck_", 1))
     mysql, start = MySQL(), clock.to_storage(connection, clock.database_now(connection))
-    is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    is_mariadb = clock.is_mariadb(connection)
     named = mysql.check_name(model._meta.db_table, name, is_mariadb=is_mariadb)
     how = enforced = f", {mysql.INSTANT}"
     if not is_mariadb:
@@ -222,7 +222,7 @@ def _steps(connection: BaseDatabaseWrapper, model: Model, *, copy_table: bool) -
 def _index_steps(connection: BaseDatabaseWrapper, model: Model, index: TTLIndex) -> list[str]:
     """Return the steps for an index of MariaDB or MySQL: one step for both would block writers."""
     mysql, virtual = MySQL(), index.parts_of(model).virtual_column
-    is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
+    is_mariadb = clock.is_mariadb(connection)
     added = index.addition(model, connection.ops.quote_name)
     return [
         f"{mysql.virtual_columns(*_columns(connection, model))[virtual]}, {mysql.INSTANT}",

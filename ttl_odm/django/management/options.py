@@ -56,6 +56,17 @@ def add_databases(parser: ArgumentParser) -> None:
     )
 
 
+def add_database(parser: ArgumentParser) -> None:
+    """Add the option that selects a single database."""
+    parser.add_argument(
+        "--database",
+        default=DEFAULT_DB_ALIAS,
+        choices=tuple(connections),
+        metavar="ALIAS",
+        help=f"The database (default: {DEFAULT_DB_ALIAS}).",
+    )
+
+
 def add_selection(parser: ArgumentParser) -> None:
     """Add the options that select databases and models."""
     add_databases(parser)
@@ -83,6 +94,15 @@ def program(alias: str, options: dict[str, Any]) -> Program:
     return typed
 
 
+def model_named(models: Iterable[Model], name: str) -> Model | None:
+    """Return the model with a label or table of this name, in upper or lower case; None if none."""
+    return next((model for model in models if name.lower() in _names_of(model)), None)
+
+
+def _names_of(model: Model) -> tuple[str, str]:
+    return model._meta.label_lower, model._meta.db_table.lower()
+
+
 def labels(store: DjangoStore) -> dict[str, str]:
     """Return the tables of a store, with the labels of their models."""
     return {model._meta.db_table: model._meta.label for model in store.models()}
@@ -90,11 +110,7 @@ def labels(store: DjangoStore) -> dict[str, str]:
 
 def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
     """Return the stores that the options select, by alias."""
-    by_name = {
-        name: model
-        for model in (binding.model for binding in bindings())
-        for name in (model._meta.label_lower, model._meta.db_table.lower())
-    }
+    by_name = {name: binding.model for binding in bindings() for name in _names_of(binding.model)}
     excepted = _named(by_name, options["excepted"])
     chosen = _named(by_name, options["model"]) or set(by_name.values())
     selected = {}
@@ -119,8 +135,7 @@ def _named(by_name: Mapping[str, Model], names: Sequence[str]) -> set[Model]:
 
 
 def _is_below(root: Model, name: str) -> bool:
-    below = (rule.model._meta for rule in all_rules_below(root))
-    return any(name in (meta.label_lower, meta.db_table.lower()) for meta in below)
+    return any(name in _names_of(rule.model) for rule in all_rules_below(root))
 
 
 def _unknown(models: Iterable[Model], name: str) -> str:

@@ -23,7 +23,7 @@ from ttl_odm.django.policy.sources import is_locking
 from ttl_odm.django.time import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
@@ -43,6 +43,12 @@ _SCOPE: Final = re.compile("\0([0-9]+)\0")
 
 _MOST_TEXTS: Final = 100
 """In one `Predicate`: a test's clock, or a function as default, may need any number of them."""
+
+
+def alias_quoter(compiler: SQLCompiler) -> Callable[[str], str]:
+    """Return the function that quotes tables and aliases; before Django 6.1, aliases stay bare."""
+    own: Callable[[str], str] | None = getattr(compiler, "quote_name", None)
+    return own or compiler.quote_name_unless_alias
 
 
 class RowCondition(Expression):
@@ -77,9 +83,7 @@ class Predicate(RowCondition):
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
     ) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL, in parentheses; the only bound values are scopes that the query fixes."""
-        # Aliases stand unquoted before Django 6.1, which has another name for this.
-        quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
-        alias, family = quote_alias(self.alias), clock.family_of(connection)
+        alias, family = alias_quoter(compiler)(self.alias), clock.family_of(connection)
         # Everything on which the text depends.
         binding, present = self.policy.binding, family.present(writing=self.writing)
         declared, source = binding.default, binding.source
@@ -157,8 +161,7 @@ class ExpiresWithin(Expression):
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SQL:
         """Return the SQL."""
-        quote_alias = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias
-        source = quote_alias(self._stamp.alias)
+        source = alias_quoter(compiler)(self._stamp.alias)
         expired = expired_in(connection, self._binding, source, writing=True, seconds=self._seconds)
         return f"(CASE WHEN {expired} THEN 1 ELSE 0 END = 1)", ()  # never NULL: it may be negated
 

@@ -36,6 +36,7 @@ from ttl_odm.django.purge.removal import (
 from ttl_odm.django.sweep.due import ExpiredRows
 from ttl_odm.django.sweep.transactions import at_once, under_origin
 from ttl_odm.django.sweep.walks import walk_of
+from ttl_odm.django.time.clock import is_mariadb
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip, StoreError
 from ttl_odm.sweeper.facts import latest
 from ttl_odm.sweeper.hooks import phase
@@ -102,7 +103,7 @@ def _purge_range(
         the order, or if one of them can't be deleted: then the batch has to be purged by keys.
     """
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
-    waits = connection.vendor == "mysql" and not getattr(connection, "mysql_is_mariadb", False)
+    waits = connection.vendor == "mysql" and not is_mariadb(connection)
     # To count by scope, a DELETE returns rows; databases that can't, can't for an INSERT either.
     counts = binding.source.scoping is None or connection.features.can_return_columns_from_insert
     is_plain = removal.is_plain and not removal.has_dependents

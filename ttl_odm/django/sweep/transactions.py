@@ -26,6 +26,7 @@ from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.purge.errors import in_short, is_forbidden, is_taken
+from ttl_odm.django.time.clock import is_mariadb
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import StoreError
 
@@ -77,7 +78,7 @@ def impatient(
             settings["statement_timeout"] = milliseconds(timeout)
     elif connection.vendor == "mysql":
         settings |= SHORT_WAITS
-        if timeout is not None and getattr(connection, "mysql_is_mariadb", False):
+        if timeout is not None and is_mariadb(connection):
             settings["max_statement_time"] = timeout
     else:
         settings["busy_timeout"] = FILE_WAIT
@@ -158,7 +159,7 @@ def at_once(using: str) -> Iterator[None]:
     See `ttl_odm.sqlalchemy.sweep.transactions.at_once`.
     """
     connection = connections[using]
-    if not getattr(connection, "mysql_is_mariadb", False):
+    if not is_mariadb(connection):
         yield
         return
     waits = {name: SHORT_WAITS[name] for name in NO_WAIT}
@@ -183,8 +184,7 @@ def unlogged(using: str, *, replicate: bool) -> Iterator[None]:
     if replicate:
         yield
     elif connection.vendor == "mysql":
-        is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
-        name, off = unlogged_setting(is_mariadb=is_mariadb)
+        name, off = unlogged_setting(is_mariadb=is_mariadb(connection))
         before = _run(connection, f"SELECT @@{name}")
         setting = f"SET SESSION {name} = {{:d}}"
         with _undone(connection, setting.format(off), setting.format(before)):

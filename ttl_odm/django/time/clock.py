@@ -59,6 +59,11 @@ def family_of(connection: BaseDatabaseWrapper) -> Family:
     return family
 
 
+def is_mariadb(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the database is MariaDB, which Django's backend ``mysql`` serves too."""
+    return bool(getattr(connection, "mysql_is_mariadb", False))
+
+
 def now(connection: BaseDatabaseWrapper, form: Form, *, writing: bool = False) -> str:
     """Return SQL for the database's present instant, in the form of a column.
 

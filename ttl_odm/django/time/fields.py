@@ -359,8 +359,7 @@ class TTLField(_Seconds):
             return ""
         table = model._meta.db_table
         quoted = connection.ops.quote_name(index_name(table, "ttl").replace("ix_", "ck_", 1))
-        is_mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
-        return family.check_name(table, quoted, is_mariadb=is_mariadb)
+        return family.check_name(table, quoted, is_mariadb=clock.is_mariadb(connection))
 
     def get_prep_value(self, value: object) -> Any:
         """Return seconds for a comparison, also from a timedelta; any value is allowed."""

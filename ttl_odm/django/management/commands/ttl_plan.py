@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, connections
 
-from ttl_odm.django.management.options import add_option
+from ttl_odm.django.management.options import add_database, add_option, model_named
 from ttl_odm.django.policy.bindings import binding_of, bindings
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.forecast import Forecast, planned_policy
@@ -45,13 +44,7 @@ class Command(BaseCommand):
             metavar="app_label.Model",
             help="A model with a policy, or its table; with --policy, any model.",
         )
-        parser.add_argument(
-            "--database",
-            default=DEFAULT_DB_ALIAS,
-            choices=tuple(connections),
-            metavar="ALIAS",
-            help=f"The database (default: {DEFAULT_DB_ALIAS}).",
-        )
+        add_database(parser)
         parser.add_argument(OPTION, dest="default_ttl", metavar="SECONDS", help=HELP)
         parser.add_argument(POLICY_OPTION, dest="policy", metavar="POLICY", help=POLICY_HELP)
         add_option(parser, "deep", help="Count all rows, regardless of how many there are.")
@@ -82,9 +75,9 @@ class Command(BaseCommand):
 
 
 def _model(name: str) -> Model:
-    for model in apps.get_models(include_auto_created=True):
-        if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
-            return model
+    model = model_named(apps.get_models(include_auto_created=True), name)
+    if model is not None:
+        return model
     labels = ", ".join(sorted(binding.model._meta.label for binding in bindings())) or "none"
     message = f"there is no model {name!r}; those with a policy are: {labels}."
     raise CommandError(message, returncode=Status.USAGE)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db import router
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.django.management.options import add_option
+from ttl_odm.django.management.options import add_database, add_option, model_named
 from ttl_odm.errors import TTLError
 from ttl_odm.stored.approval import (
     ITS_TOKEN,
@@ -148,21 +148,15 @@ class Command(BaseCommand):
 
 
 def _add_common(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--database",
-        default=DEFAULT_DB_ALIAS,
-        choices=tuple(connections),
-        metavar="ALIAS",
-        help=f"The database (default: {DEFAULT_DB_ALIAS}).",
-    )
+    add_database(parser)
     add_option(parser, "json", dest="as_json")
 
 
 def _model(name: str) -> Model:
     models = [binding.model for binding in stored_bindings()]
-    for model in models:
-        if name.lower() in (model._meta.label_lower, model._meta.db_table.lower()):
-            return model
+    model = model_named(models, name)
+    if model is not None:
+        return model
     labels = ", ".join(sorted(model._meta.label for model in models)) or "none"
     message = f"{name!r} is not a model whose default is stored; these are: {labels}."
     raise CommandError(message, returncode=Status.USAGE)
