@@ -24,7 +24,7 @@ from ttl_odm.sweeper.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import Column, ColumnElement
+    from sqlalchemy import Column, ColumnElement, Row
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.alembic.runner import Runner
@@ -70,7 +70,7 @@ class Backfill:
         self._label = target.table.fullname
         table = read_columns(runner.connection, target.table.name, target.table.schema)
         self._table = table
-        rowid: Any = literal_column("rowid")
+        rowid: ColumnElement[Any] = literal_column("rowid")
         self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
         stamp = table.c[target.last_modified.name]
         # No row was modified in the future, so instants after the migration's are ignored.
@@ -95,7 +95,7 @@ class Backfill:
         """Walk over the table."""
         connection, settings = self._runner.connection, self._runner.settings
         total = connection.scalar(select(func.count()).select_from(self._table)) or 0
-        last: Any = None
+        last: Row[Any] | None = None
         with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
                 after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
@@ -115,7 +115,7 @@ class Backfill:
                     # Give other writers as much time: SQLite has one at a time.
                     sleep(monotonic() - begin)
 
-    def _compare(self, sign: str, key: Any) -> ColumnElement[bool]:
+    def _compare(self, sign: str, key: Row[Any]) -> ColumnElement[bool]:
         if len(self._key) == 1:
             return self._key[0].op(sign, is_comparison=True)(key[0])
         types = [column.type for column in self._key]

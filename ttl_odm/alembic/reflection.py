@@ -6,9 +6,9 @@ where it stopped. This module only reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sqlalchemy import Column, MetaData, Table, inspect, text
 from sqlalchemy.exc import NoSuchTableError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ttl_odm.alembic.target_schema import TargetSchema
+
+Check: TypeAlias = Literal["missing", "unvalidated", "outdated", "unenforced", "there"]
 
 _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these words is the database's clock, not the instant of the migration."""
@@ -56,7 +58,7 @@ class ExistingSchema:
     primary_key: tuple[Column[Any], ...] = ()
     stamps: bool = False
     ttl_default: bool = False
-    check: Literal["missing", "unvalidated", "outdated", "unenforced", "there"] = "missing"
+    check: Check = "missing"
     check_name: str = ""
     indexes: dict[str, bool] = field(default_factory=dict)
     scope: str | None = None
@@ -97,25 +99,37 @@ def read_schema(connection: Connection, target: TargetSchema) -> ExistingSchema:
         name: str(getattr(column.server_default, "arg", "")).lower()
         for name, column in columns.items()
     }
-    stamp, own = target.last_modified.name, target.own_ttl.name
-    state: dict[str, Any] = {
-        "stamps": _is_of_the_clock(defaults.get(stamp, "")),
-        "ttl_default": defaults.get(own, "null") not in ("", "null"),
-        **_READERS[connection.dialect.name](connection, target),
-    }
-    inherited = index_name(table.name, "ttl_inherited")
-    if inherited in state["indexes"] and target.dates is None:
-        indexes = stored_indexes(connection, table)
-        first = next((index.first for index in indexes if index.name == inherited), None)
-        end = INHERITED_END if connection.dialect.name in MYSQL_FAMILY else stamp
-        leading = target.scope if can_lead(connection, target) else None
-        state["scope"] = None if first == end else first
-        # An index that begins with an expression (None) is the application's.
-        if first not in (end if leading is None else leading.name, None):
-            state["misled"] = inherited
-    return ExistingSchema(
-        columns=columns, primary_key=tuple(reflected.primary_key), virtual=virtual, **state
+    state = _READERS[connection.dialect.name](connection, target)
+    default = defaults.get(target.own_ttl.name, "null")
+    stamps = state.stamps or _is_of_the_clock(defaults.get(target.last_modified.name, ""))
+    scope, misled = _leading_column(connection, target, state)
+    return replace(
+        state,
+        columns=columns,
+        primary_key=tuple(reflected.primary_key),
+        stamps=stamps,
+        ttl_default=default not in ("", "null"),
+        scope=scope,
+        misled=misled,
+        virtual=virtual,
     )
+
+
+def _leading_column(
+    connection: Connection, target: TargetSchema, state: ExistingSchema
+) -> tuple[str | None, str]:
+    """Return `ExistingSchema.scope` and `ExistingSchema.misled`."""
+    inherited = index_name(target.table.name, "ttl_inherited")
+    if inherited not in state.indexes or target.dates is not None:
+        return None, ""
+    indexes = stored_indexes(connection, target.table)
+    first = next((index.first for index in indexes if index.name == inherited), None)
+    is_mysql = connection.dialect.name in MYSQL_FAMILY
+    end = INHERITED_END if is_mysql else target.last_modified.name
+    leading = target.scope if can_lead(connection, target) else None
+    # An index that begins with an expression (None) is the application's.
+    is_misled = first not in (end if leading is None else leading.name, None)
+    return None if first == end else first, inherited if is_misled else ""
 
 
 def can_lead(connection: Connection, target: TargetSchema) -> bool:
@@ -157,7 +171,7 @@ def read_columns(connection: Connection, name: str, schema: str | None) -> Table
     return table
 
 
-def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
+def _on_postgresql(connection: Connection, target: TargetSchema) -> ExistingSchema:
     names = {
         "table": target.plain(connection.dialect),
         "check": target.check_name,
@@ -167,13 +181,16 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> dict[str, An
     is_validated, trigger, is_partitioned, is_nested = connection.execute(
         _POSTGRESQL_OTHERS, names
     ).one()
-    return {
-        "indexes": {name: bool(valid) for name, valid in indexes},
-        "check": {None: "missing", False: "unvalidated", True: "there"}[is_validated],
-        "trigger": trigger,
-        "is_partitioned": is_partitioned,
-        "is_nested": is_partitioned and is_nested,
-    }
+    check: Check = "missing"
+    if is_validated is not None:
+        check = "there" if is_validated else "unvalidated"
+    return ExistingSchema(
+        indexes={name: bool(valid) for name, valid in indexes},
+        check=check,
+        trigger=trigger,
+        is_partitioned=is_partitioned,
+        is_nested=is_partitioned and is_nested,
+    )
 
 
 _POSTGRESQL_INDEXES: Final = text(
@@ -190,7 +207,7 @@ _POSTGRESQL_OTHERS: Final = text(
 )
 
 
-def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
+def _on_mysql(connection: Connection, target: TargetSchema) -> ExistingSchema:
     table = target.table
     touch = target.name_of("tg_", "ttl_touch")
     names = {"schema": table.schema, "table": table.name, "touch": touch}
@@ -200,14 +217,14 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> dict[str, Any]:
     stamp = column_line(str(definition), target.last_modified.name)
     own, condition = target.own_ttl.name, target.condition(connection.dialect)
     check = check_on(str(definition), own, condition)
-    return {
-        "indexes": dict.fromkeys(indexes, True),
-        "check": "missing" if check is None else "there" if check.is_enforced else "unenforced",
-        "check_name": "" if check is None else check.name,
+    return ExistingSchema(
+        indexes=dict.fromkeys(indexes, True),
+        check="missing" if check is None else "there" if check.is_enforced else "unenforced",
+        check_name="" if check is None else check.name,
         # SQLAlchemy doesn't reflect a default that is an expression without parentheses.
-        "stamps": _is_of_the_clock(stamp.lower()),
-        "trigger": bool(connection.scalar(_MYSQL_TRIGGER, names)),
-    }
+        stamps=_is_of_the_clock(stamp.lower()),
+        trigger=bool(connection.scalar(_MYSQL_TRIGGER, names)),
+    )
 
 
 _MYSQL_INDEXES: Final = text(
@@ -220,26 +237,23 @@ _MYSQL_TRIGGER: Final = text(
 )
 
 
-def _on_sqlite(connection: Connection, target: TargetSchema) -> dict[str, Any]:
+def _on_sqlite(connection: Connection, target: TargetSchema) -> ExistingSchema:
     schema = target.table.schema
     prefix = f"{connection.dialect.identifier_preparer.quote(schema)}." if schema else ""
     query = f"SELECT type, name, sql FROM {prefix}sqlite_master WHERE tbl_name = :table"
     names = {"table": target.table.name}
     objects = connection.execute(text(f"{query} COLLATE NOCASE"), names).all()
     definition = next((sql for kind, _, sql in objects if kind == "table"), "")
-    return {
-        "indexes": {name: True for kind, name, _ in objects if kind == "index"},
-        "check": _sqlite_check(definition, target, connection),
-        "without_rowid": "WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
-        "trigger": ("trigger", target.name_of("tg_", "ttl_touch"))
-        in {(kind, name) for kind, name, _ in objects},
-    }
-
-
-def _sqlite_check(definition: str, target: TargetSchema, connection: Connection) -> str:
-    if target.check_name not in definition:
-        return "missing"
-    return "there" if target.condition(connection.dialect) in definition else "outdated"
+    check: Check = "missing"
+    if target.check_name in definition:
+        check = "there" if target.condition(connection.dialect) in definition else "outdated"
+    trigger = "trigger", target.name_of("tg_", "ttl_touch")
+    return ExistingSchema(
+        indexes={name: True for kind, name, _ in objects if kind == "index"},
+        check=check,
+        without_rowid="WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
+        trigger=trigger in {(kind, name) for kind, name, _ in objects},
+    )
 
 
 _READERS: Final = {

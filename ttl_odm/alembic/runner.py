@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from math import ceil
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from alembic.util import CommandError
 from sqlalchemy import MetaData
@@ -84,7 +84,7 @@ class Statement(ExecutableDDLElement):
 
 
 @compiles(Statement)
-def _render_statement(statement: Statement, _compiler: Any, **_: Any) -> str:
+def _render_statement(statement: Statement, _compiler: object, **_: object) -> str:
     return statement.sql
 
 
@@ -112,9 +112,9 @@ class Runner:
     @property
     def metadatas(self) -> Sequence[MetaData]:
         """The models' MetaData objects: env.py's ``target_metadata``, if it sets one."""
-        declared: Any = self.context.opts.get("target_metadata")
-        every = declared if isinstance(declared, (list, tuple)) else (declared,)
-        return tuple(metadata for metadata in every if isinstance(metadata, MetaData))
+        declared: object = self.context.opts.get("target_metadata")
+        objects = declared if isinstance(declared, (list, tuple)) else (declared,)
+        return tuple(metadata for metadata in objects if isinstance(metadata, MetaData))
 
     @property
     def connection(self) -> Connection:
@@ -177,7 +177,7 @@ class Runner:
         """Run statements that need an exclusive lock, atomically where the database can.
 
         Args:
-            make: The statements, or a function that makes them anew for each try.
+            make: The statements, or a function that returns them for each try.
         """
         family, wait = clock_of(self.dialect), self.settings.lock_timeout
 

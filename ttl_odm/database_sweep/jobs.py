@@ -6,7 +6,7 @@ This module must not know how a job is created or read.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from ttl_odm.sweeper.facts import Fact
 from ttl_odm.sweeper.text import age, visible
@@ -24,6 +24,8 @@ ARCHIVE_NOTE: Final = ", and archives in "
 FUSE: Final = "fuse: "
 FAILED: Final = "failed: "
 """How the outcomes of runs begin that need an operator."""
+
+State: TypeAlias = Literal["there", "disabled", "replicated", "gone", "off", "elsewhere"]
 
 SIGNATURE: Final = "(integer)"
 """The parameters of PostgreSQL's procedure: the seconds for which it works."""
@@ -50,7 +52,7 @@ class JobState(Fact):
 
     name: str
     default: str | None
-    state: Literal["there", "disabled", "replicated", "gone", "off", "elsewhere"]
+    state: State
     ran_ago: float | None = None
     deleted: int = 0
     total: int = 0

@@ -116,15 +116,15 @@ class JobSettings:
             return
         connection, name = runner.connection, self.timezone.replace("'", "''")
         if runner.dialect.name == "postgresql":
-            known = f"SELECT 1 FROM pg_timezone_names WHERE name = '{name}'"
+            query = f"SELECT 1 FROM pg_timezone_names WHERE name = '{name}'"
             hint = "See pg_timezone_names."
         else:
-            known = f"SELECT CONVERT_TZ('2020-01-01', '+00:00', '{zone_on_mysql(name)}')"
+            query = f"SELECT CONVERT_TZ('2020-01-01', '+00:00', '{zone_on_mysql(name)}')"
             hint = (
                 "Load the time zones: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql "
                 "(MariaDB: mariadb-tzinfo-to-sql)."
             )
-        if connection.exec_driver_sql(known).scalar() is None:
+        if connection.exec_driver_sql(query).scalar() is None:
             raise MigrationRefusedError(
                 f"Table {label}: this server doesn't know timezone={self.timezone!r}. {hint}"
             )
@@ -285,7 +285,7 @@ class DatabaseJob(ABC):
 
     @abstractmethod
     def _in_scopes(self, scope: str) -> IndexPart:
-        """The inheriting rows of each scope in a column, by the index that begins with it."""
+        """Return the inheriting rows of each scope, by the index that begins with its column."""
 
     @property
     def _collation(self) -> str | None:

@@ -217,12 +217,12 @@ def _of_indexes(runner: Runner, target: TargetSchema, existing: ExistingSchema) 
             f"can begin with the column of {default_extension(target.policy)!r} and continue with "
             f"{needs[0].column!r}"
         )
-    made = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
+    added = {LAST_MODIFIED, INHERITED_END, OWN_END} if target.dates is None else set()
     if not isinstance(target.policy, TTL):
-        made.add(target.policy.field)
+        added.add(target.policy.field)
     indexes = stored_indexes(runner.connection, target.table)
     for need in needs:
-        if need.column not in made and not any(index.leads_to(need) for index in indexes):
+        if need.column not in added and not any(index.leads_to(need) for index in indexes):
             name = index_name(target.table.name, f"{need.column}_ttl")
             return (
                 "would read the whole table every second, because there is no index on column "

@@ -19,6 +19,7 @@ from ttl_odm.database_sweep.jobs import (
     JOB_NOTE,
     SIGNATURE,
     JobState,
+    State,
 )
 from ttl_odm.dialects import MYSQL_FAMILY, index_name
 from ttl_odm.dialects.postgresql import relation
@@ -26,6 +27,8 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sqlalchemy import Connection
 
 
@@ -44,7 +47,7 @@ def _of_mysql(connection: Connection, schema: str | None, job: str, log: str) ->
     status, comment, has_procedure, scheduler = connection.execute(_MYSQL, names).one()
     if status is None and not has_procedure:
         return None
-    state = "gone" if status is None else "there"
+    state: State = "gone" if status is None else "there"
     if status == "DISABLED":
         state = "disabled"
     elif status not in (None, "ENABLED"):  # SLAVESIDE_DISABLED, or MySQL's newer word
@@ -73,10 +76,10 @@ def _of_postgresql(
     row = connection.execute(_POSTGRESQL, names).one()
     if row.namespace is None:
         return None
-    name, state = f"{row.namespace}.{job}", "elsewhere"
+    name = f"{row.namespace}.{job}"
+    state: State = "elsewhere"
     if row.sees_jobs:
-        is_active = connection.scalar(_CRON, {"job": name})
-        state = {None: "gone", True: "there", False: "disabled"}[is_active]
+        state = _ACTIVE[connection.scalar(_CRON, {"job": name})]
     last = None
     if row.sees_log:
         place = relation(row.namespace, log).replace(":", r"\:")
@@ -89,7 +92,10 @@ def _of_postgresql(
     return _state(name, row.note, state, last)
 
 
-def _state(name: str, note: str | None, state: Any, last: Any) -> JobState:
+_ACTIVE: Final[Mapping[bool | None, State]] = {None: "gone", True: "there", False: "disabled"}
+
+
+def _state(name: str, note: str | None, state: State, last: Sequence[Any] | None) -> JobState:
     default, _, archive = (note or "").removeprefix(JOB_NOTE).partition(ARCHIVE_NOTE)
     job = JobState(name, default or None, state, archive=archive or None)
     if last is None:
