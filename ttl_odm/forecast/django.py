@@ -107,26 +107,25 @@ class _Counting:
         self._main = bindings.get("planned") or bindings["current"]
         self._quote = self._connection.ops.quote_name
         self._table = self._quote(self._main.model._meta.db_table)
-        self._asked = self._questions()
+        self._conditions = self._named_conditions()
         self._followers = list(_links_of_row(self._main.model, self._table, self._quote))
 
     def run(self, big: float) -> Measured:
-        """Count."""
+        """Count all rows, or a sample of more than `big`."""
         where = "" if self._rows is None else f" WHERE {self._rows}"
-        rows = self._fetched(f"SELECT COUNT(*) FROM {self._table}{where}", ())[0]
+        rows = self._fetch(f"SELECT COUNT(*) FROM {self._table}{where}")[0]
         order = self._order() if rows > big else None
-        names = [*self._asked, *map(of_followers, self._of_followers)]
+        names = [*self._conditions, *map(of_followers, self._of_followers)]
         return sample.run(sample.plan(names, rows, big, order), self._count)
 
     @property
     def _of_followers(self) -> list[str]:
         """The questions that also count followers."""
-        return sample.questions_of_followers(self._asked) if self._followers else []
+        return sample.questions_of_followers(self._conditions) if self._followers else []
 
     def lost(self, limit: int) -> int:
         """Count the rows, with followers, that only the planned policy lets expire."""
-        conditions = [self._asked["lost"], *([self._rows] if self._rows else [])]
-        criteria = " AND ".join(f"({condition})" for condition in conditions)
+        criteria = f"({self._conditions['lost']})" + (f" AND ({self._rows})" if self._rows else "")
         sources = [(self._table, criteria)]
         sources += [
             (f"{self._table}, {tables}", f"{links} AND {criteria}")
@@ -136,10 +135,10 @@ class _Counting:
         for tables, where in sources:
             if number < limit:
                 rows = f"SELECT 1 FROM {tables} WHERE {where} LIMIT {limit - number}"
-                number += int(self._fetched(f"SELECT COUNT(*) FROM ({rows}) found", ())[0])
+                number += int(self._fetch(f"SELECT COUNT(*) FROM ({rows}) found")[0])
         return number
 
-    def _questions(self) -> dict[str, str]:
+    def _named_conditions(self) -> dict[str, str]:
         """Return the conditions to count; they also fit a subquery with the table's name."""
         table, connection, main = self._table, self._connection, self._main
         own = None if main.own is None else f"{table}.{self._quote(str(main.own.column))}"
@@ -149,7 +148,7 @@ class _Counting:
             dated += f" AND COALESCE({read.replace('%', '%%')}, FALSE)"
         return sample.questions(
             {name: binding.policy for name, binding in self._bindings.items()},
-            every=TRUE,
+            all_rows=TRUE,
             dated=dated,
             own=FALSE if own is None else f"{own} IS NOT NULL",
             expired=lambda name, seconds: _sure(
@@ -168,13 +167,15 @@ class _Counting:
         elif part.share < 1:
             chosen = f" WHERE {sample.chance(self._connection.vendor, part.share)}"
         answers = ", ".join(
-            f"CASE WHEN {asked} THEN 1 ELSE 0 END AS {self._quote(name)}"
-            for name, asked in self._asked.items()
+            f"CASE WHEN {condition} THEN 1 ELSE 0 END AS {self._quote(name)}"
+            for name, condition in self._conditions.items()
         )
         if self._rows is not None:
             chosen = f"{chosen} AND {self._rows}" if chosen else f" WHERE {self._rows}"
         if self._followers:
-            ends = " OR ".join(f"({self._asked[name]})" for name in sample.ends_of(self._bindings))
+            ends = " OR ".join(
+                f"({self._conditions[name]})" for name in sample.ends_of(self._bindings)
+            )
             followers = " + ".join(
                 f"(SELECT COUNT(*) FROM {tables} WHERE {links})"
                 for tables, links in self._followers
@@ -182,7 +183,7 @@ class _Counting:
             answers += f", CASE WHEN {ends} THEN {followers} ELSE 0 END AS ttl_followers"
         scope = self._own_scope()
         rows = f"SELECT {scope or 'NULL'} AS ttl_scope, {answers} FROM {source}{chosen}"
-        sums = ", ".join(f"SUM({self._quote(name)})" for name in self._asked)
+        sums = ", ".join(f"SUM({self._quote(name)})" for name in self._conditions)
         for name in self._of_followers:
             sums += f", SUM(CASE WHEN {self._quote(name)} = 1 THEN ttl_followers ELSE 0 END)"
         # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
@@ -206,13 +207,14 @@ class _Counting:
         column = self._quote(str(key.column))
         # In two subqueries: SQLite reads all rows for both in one SELECT.
         ends = (f"(SELECT {end}({column}) FROM {self._table})" for end in ("MIN", "MAX"))
-        lowest, highest = self._fetched(f"SELECT {', '.join(ends)}")
+        lowest, highest = self._fetch(f"SELECT {', '.join(ends)}")
         return None if lowest is None else sample.Order(lowest, highest - lowest + 1)
 
-    def _fetched(self, statement: str, values: Any = ()) -> Any:
+    def _fetch(self, statement: str) -> tuple[Any, ...]:
         with self._connection.cursor() as cursor:
-            cursor.execute(statement, values)  # its percent signs are doubled, as Django expects
-            return cursor.fetchone()
+            cursor.execute(statement, ())  # with values, Django expects doubled percent signs
+            row: tuple[Any, ...] = cursor.fetchone()
+            return row
 
 
 def _sure(condition: str) -> str:

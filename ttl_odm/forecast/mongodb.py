@@ -29,6 +29,7 @@ from ttl_odm.inspection.readers.mongodb import misread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ttl_odm.beanie.drivers import Collection, Database, Document, Pipeline
     from ttl_odm.beanie.policy.sources import OwnScopes
     from ttl_odm.core.policy import Policy
     from ttl_odm.forecast.estimates import Measured
@@ -44,7 +45,7 @@ _KEYS: Final[dict[type, Callable[[int], Any]]] = {
 """The types of ``_id`` that have an order for samples, and what makes one of a place."""
 
 
-def collection_for(database: Any, target: type | str) -> Any:
+def collection_for(database: Database, target: type | str) -> Collection:
     """Return the collection of a document class or of a name.
 
     Raises:
@@ -73,7 +74,7 @@ def scopes_of(model: type | None, current: Policy | None) -> OwnScopes | None:
 
 
 async def measure(
-    collection: Any,
+    collection: Collection,
     current: Policy | None,
     planned: Policy | None,
     big: float = SMALL,
@@ -97,27 +98,27 @@ async def measure(
     rows = int((await run(collection, {"count": collection.name}))["n"])
     both = {"current": current, "planned": planned}
     policies = {name: policy for name, policy in both.items() if policy is not None}
-    asked = _conditions(policies)
+    conditions = _conditions(policies)
     # The questions are numbered, since not every name can be a field's.
     sums = {
         str(number): {"$sum": {"$cond": [condition, 1, 0]}}
-        for number, condition in enumerate(asked.values())
+        for number, condition in enumerate(conditions.values())
     }
     rules = all_rules_below(collection)
-    with_followers = sample.questions_of_followers(asked) if rules else []
-    names = [*asked, *map(of_followers, with_followers)]
-    counting: list[dict[str, Any]] = []
+    with_followers = sample.questions_of_followers(conditions) if rules else []
+    names = [*conditions, *map(of_followers, with_followers)]
+    counting: Pipeline = []
     if rules:
-        ends = [asked[name] for name in sample.ends_of(policies)]
+        ends = [conditions[name] for name in sample.ends_of(policies)]
         counting = stages_counting(rules, _FOLLOWERS, when={"$or": ends})
-    for number, name in enumerate(with_followers, len(asked)):
-        sums[str(number)] = {"$sum": {"$cond": [asked[name], f"${_FOLLOWERS}", 0]}}
+    for number, name in enumerate(with_followers, len(conditions)):
+        sums[str(number)] = {"$sum": {"$cond": [conditions[name], f"${_FOLLOWERS}", 0]}}
     kind, order = await _order(collection) if rows > big else (int, None)
     plan = sample.plan(names, rows, big, order)
     try:
         part = next(plan)
         while True:
-            stages: list[dict[str, Any]] = []
+            stages: Pipeline = []
             if part.within is not None:
                 low, high = map(_KEYS[kind], part.within)
                 within = {"_id": {"$gte": low, "$lt": high}}
@@ -136,7 +137,7 @@ async def measure(
         return measured
 
 
-async def doubts(collection: Any, policy: Policy | None) -> list[str]:
+async def doubts(collection: Collection, policy: Policy | None) -> list[str]:
     """Return sentences about documents whose own ttl seems to be in another unit than seconds."""
     wrong = None if policy is None else await misread(collection, policy)
     return [] if wrong is None else [wrong.sentences]
@@ -147,13 +148,13 @@ def _name(scopes: OwnScopes | None, number: int | None) -> str | None:
     return None if scopes is None or number is None or number < 0 else scopes.names[number]
 
 
-async def _aggregated(collection: Any, stages: Sequence[Any]) -> list[dict[str, Any]]:
+async def _aggregated(collection: Collection, stages: Sequence[Document]) -> list[Document]:
     batch = {"batchSize": MOST_SCOPES + 1}  # the most groups that there can be
     command = {"aggregate": collection.name, "pipeline": list(stages), "cursor": batch}
     return await first_batch(collection, command | {"maxTimeMS": _MILLISECONDS})
 
 
-async def _order(collection: Any) -> tuple[type, sample.Order | None]:
+async def _order(collection: Collection) -> tuple[type, sample.Order | None]:
     """Return the type of ``_id``, and the order of its values; None if they can't be ordered."""
     ends = []
     for direction in (1, -1):
@@ -176,7 +177,7 @@ def _conditions(policies: dict[str, Policy]) -> dict[str, Any]:
     now = formats.server_now()
     return sample.questions(
         policies,
-        every=True,
+        all_rows=True,
         dated=is_dated,
         own={"$gt": [f"${override}", None]} if override else {"$literal": False},
         expired=lambda name, seconds: expired_expr(policies[name], {"$add": [now, seconds * 1000]}),

@@ -43,7 +43,7 @@ LONGEST: Final = 1_000
 
 _OFF: Final = ("off", "none")
 _FIX: Final = "give whole seconds from 1 to 2147483647"
-_CALLS: Final[dict[str, Callable[..., Any]]] = {
+_CALLS: Final[dict[str, Callable[..., object]]] = {
     call.__name__: call for call in (TTL, ExpireAfter, ExpireAt, timedelta)
 }
 _EXAMPLES: Final = (
@@ -121,13 +121,13 @@ def parse_policy(source: str) -> Policy:
         TTLConfigurationError: It isn't a valid policy.
     """
     try:
-        declared = duration(source)
+        declared: object = duration(source)
     except ValueError:
         declared = _read(source)
     return as_policy(declared, where="the policy")
 
 
-def _read(source: str) -> Any:
+def _read(source: str) -> object:
     try:
         return _value(_declaration(source))
     except _UnreadableError as error:
@@ -164,7 +164,7 @@ def _declaration(source: str) -> ast.expr:
             raise _UnreadableError("it is not a declaration")
 
 
-def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
+def _value(node: ast.expr) -> object:  # noqa: C901, PLR0911 (a table)
     match node:
         case ast.Constant(value=value):
             return value
@@ -197,17 +197,17 @@ def _value(node: ast.expr) -> Any:  # noqa: C901, PLR0911 (a table)
             raise _UnreadableError(f"{ast.unparse(node)} can't be read")
 
 
-def _called(call: Callable[..., Any], args: list[Any], options: dict[str, Any]) -> Any:
+def _called(call: Callable[..., object], args: list[object], options: dict[str, object]) -> object:
     """Make a policy, with textual durations as seconds, or a timedelta."""
     if call is timedelta:
-        return timedelta(*args, **options)
+        return call(*args, **options)
     bound = inspect.signature(call).bind(*args, **options)
     for name in DURATIONS & bound.arguments.keys():
         bound.arguments[name] = _seconds(bound.arguments[name])
     return call(*bound.args, **bound.kwargs)
 
 
-def _seconds(value: Any) -> Any:
+def _seconds(value: object) -> object:
     if isinstance(value, dict):
         return {kind: _seconds(seconds) for kind, seconds in value.items()}
     if not isinstance(value, str):
@@ -218,7 +218,7 @@ def _seconds(value: Any) -> Any:
         raise _UnreadableError(str(error)) from error
 
 
-def _number(node: ast.expr) -> Any:
+def _number(node: ast.expr) -> int | float:
     value = _value(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _UnreadableError(f"{ast.unparse(node)} is not a number")

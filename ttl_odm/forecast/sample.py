@@ -95,7 +95,7 @@ _UNEVEN: Final = 50
 def questions(  # noqa: PLR0913
     policies: Mapping[str, Policy],
     *,
-    every: T,
+    all_rows: T,
     dated: T,
     own: T,
     expired: Callable[[str, int], T],
@@ -106,24 +106,24 @@ def questions(  # noqa: PLR0913
 
     Args:
         policies: The policies, by ``current`` and ``planned``.
-        every: The condition for all rows.
+        all_rows: The condition for all rows.
         dated: For rows with an instant to count from.
         own: For rows with a ttl of their own.
         expired: For rows expired by a policy in so many seconds from now.
         older: For rows whose instant is older than so many seconds.
         but_not: Makes the condition for rows that meet the first one, but not the second.
     """
-    asked = {"rows": every, "dated": dated, "own": own}
+    conditions = {"rows": all_rows, "dated": dated, "own": own}
     for name in policies:
-        asked |= {f"{name} {seconds}": expired(name, seconds) for seconds, _ in HORIZONS}
+        conditions |= {f"{name} {seconds}": expired(name, seconds) for seconds, _ in HORIZONS}
     if len(policies) > 1:
-        before, after = asked["current 0"], asked["planned 0"]
-        asked |= {"lost": but_not(after, before), "revived": but_not(before, after)}
-        asked["lost soon"] = but_not(asked[f"planned {HOUR}"], before)
+        before, after = conditions["current 0"], conditions["planned 0"]
+        conditions |= {"lost": but_not(after, before), "revived": but_not(before, after)}
+        conditions["lost soon"] = but_not(conditions[f"planned {HOUR}"], before)
     bounds = [seconds for seconds, _ in bars(**policies) if seconds is not None]
-    asked |= {f"older {seconds}": older(seconds) for seconds in bounds}
+    conditions |= {f"older {seconds}": older(seconds) for seconds in bounds}
     now = int(time.time())  # the host's clock is exact enough
-    return asked | {
+    return conditions | {
         "early": older(now - _FIRST_YEAR),
         "late": but_not(dated, older(now - _IN_2500)),
     }
@@ -136,9 +136,9 @@ def bars(
     return _ENDS if isinstance(planned or current, ExpireAt) else _AGES
 
 
-def questions_of_followers(asked: Iterable[str]) -> list[str]:
+def questions_of_followers(names: Iterable[str]) -> list[str]:
     """Return the questions that also count rows of other tables, which follow the answer's rows."""
-    return [name for name in asked if _is_of_a_policy(name) or name in ("lost", "lost soon")]
+    return [name for name in names if _is_of_a_policy(name) or name in ("lost", "lost soon")]
 
 
 def ends_of(policies: Iterable[str]) -> list[str]:
@@ -263,9 +263,9 @@ def _measured(
     for answers in clusters:
         for scope, counted in answers.items():
             own[scope] += max((counted[index] for index in last), default=0)
-    every = own.total()
+    total_expired = own.total()
     del own[OTHERS]
-    scopes = list(largest(own, every))
+    scopes = list(largest(own, total_expired))
     split = [index for index, name in enumerate(names) if _is_of_a_policy(name)] if scopes else []
     if not split:
         return Measured(names, sums, drawn, total)

@@ -238,6 +238,7 @@ class _Counting:
         self._whole = self._sums(self._table)
 
     def run(self, big: float) -> Measured:
+        """Count all rows, or a sample of more than `big`."""
         criteria = self._criteria(self._table)
         # Estimates are only for all rows.
         rows = None if criteria else estimate(self._connection, self._table)
@@ -278,20 +279,20 @@ class _Counting:
             reached = instants.reached(columns.last_modified, moment)
             return func.coalesce(reached, false())
 
-        every: ColumnElement[bool] = true()
-        asked = sample.questions(
+        all_rows: ColumnElement[bool] = true()
+        conditions = sample.questions(
             {name: binding.default.policy for name, binding in self._bindings.items()},
-            every=every,
+            all_rows=all_rows,
             dated=dated,
             own=false() if columns.override is None else columns.override.is_not(None),
             expired=expired,
             older=older,
             but_not=lambda one, other: and_(one, not_(other)),
         )
-        answers = [case((asked[name], 1), else_=0).label(name) for name in asked]
+        answers = [case((conditions[name], 1), else_=0).label(name) for name in conditions]
         followers = dependents_of_row(self._table, source)
         if followers is not None:
-            ends = or_(*(asked[name] for name in sample.ends_of(self._bindings)))
+            ends = or_(*(conditions[name] for name in sample.ends_of(self._bindings)))
             answers.append(case((ends, followers), else_=0).label(_FOLLOWERS))
         scopes = [
             binding.source.scoping.of_row(binding.columns_of(source))
@@ -301,13 +302,13 @@ class _Counting:
         scope = next(iter(scopes), null())
         rows: Any = select(scope.label("scope"), *answers).select_from(source)
         chosen = rows.where(*self._criteria(source)).options(include_expired()).subquery()
-        sums = [func.sum(chosen.c[name]).label(name) for name in asked]
+        sums = [func.sum(chosen.c[name]).label(name) for name in conditions]
         if followers is not None:
             sums += [
                 func.sum(case((chosen.c[name] == 1, chosen.c[_FOLLOWERS]), else_=0)).label(
                     of_followers(name)
                 )
-                for name in sample.questions_of_followers(asked)
+                for name in sample.questions_of_followers(conditions)
             ]
         # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
         counted = select(func.min(chosen.c.scope).label("scope"), *sums)

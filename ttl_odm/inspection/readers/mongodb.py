@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
+    from ttl_odm.beanie.drivers import Collection as AsyncCollection
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper.units import Misread
 
@@ -175,7 +176,7 @@ def classes_of(target: Any) -> dict[str, type]:
     return classes
 
 
-async def misread(collection: Any, policy: Policy) -> Misread | None:
+async def misread(collection: AsyncCollection, policy: Policy) -> Misread | None:
     """Return what is wrong with the documents' own ttls; None if nothing seems to be.
 
     It reads that field of the first and the last documents by ``_id``. Instants are dates, which
@@ -204,7 +205,8 @@ async def misread(collection: Any, policy: Policy) -> Misread | None:
     return misread_lifetimes(policy.override, lifetimes)
 
 
-def _value(document: Any, path: str) -> object:
+def _value(document: object, path: str) -> object:
+    value = document
     for name in path.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -39,7 +39,7 @@ def show(targets: Sequence[str], *, as_json: bool) -> None:
 @prompts.targets_argument
 @json_option
 def history(targets: Sequence[str], *, as_json: bool) -> None:
-    """Show their changes."""
+    """Show the changes of stored defaults."""
     _show(targets, prompts.CHANGES, as_json=as_json)
 
 
@@ -47,7 +47,7 @@ def history(targets: Sequence[str], *, as_json: bool) -> None:
 @prompts.change_arguments
 @prompts.change_options
 def set_(model: str, change: Sequence[str], *, as_json: bool, **options: Any) -> None:
-    """Change one; its token is signed with the application's secret key."""
+    """Change a stored default; the token is signed with the application's secret key."""
     target = find_target(selected_databases(), model)
     prompts.change_default(
         lambda: nullcontext(target),
