@@ -518,7 +518,8 @@ def _difference(
         policy = target.policy
         assert isinstance(policy, TTL)  # noqa: S101 (the table has the contract's columns)
         before = _before(policy, others, aspects)
-        op.existing_ttl = _default_in(before)
+        extension = default_extension(before)
+        op.existing_ttl = before.default if extension is None else extension
         if policy != TTL(default):
             op.default_ttl, op.existing_ttl = policy, before
     elif {} in lacking:  # the stored default itself
@@ -548,8 +549,3 @@ def _before(policy: TTL, notes: set[str], aspects: Sequence[Aspect]) -> TTL:
         return policy
     stored = (aspect.former(policy.default) for aspect in aspects)
     return policy.with_default(next(filter(None, stored), policy.default))
-
-
-def _default_in(policy: TTL) -> int | DefaultExtension | None:
-    default = default_extension(policy)
-    return policy.default if default is None else default

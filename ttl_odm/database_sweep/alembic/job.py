@@ -207,10 +207,7 @@ class DatabaseJob(ABC):
 
     def set(self, columns: Mapping[str, str | float | None]) -> str:
         """Return the statement that changes the job's settings."""
-        values = ", ".join(
-            f"{name} = {as_value(value) if isinstance(value, str) else _number(value)}"
-            for name, value in columns.items()
-        )
+        values = ", ".join(f"{name} = {_literal(value)}" for name, value in columns.items())
         return f"UPDATE {self.log} SET {values} WHERE id = 1"
 
     @property
@@ -338,8 +335,10 @@ class DatabaseJob(ABC):
         return name if self._home is None else f"{self.steps.quote(self._home)}.{name}"
 
 
-def _number(value: float | None) -> str:
-    return "NULL" if value is None else repr(value)
+def _literal(value: str | float | None) -> str:
+    if value is None:
+        return "NULL"
+    return as_value(value) if isinstance(value, str) else repr(value)
 
 
 def copy_of(runner: Runner, target: TargetSchema) -> Copy | None:

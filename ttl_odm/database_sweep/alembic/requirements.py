@@ -76,7 +76,8 @@ def refuse_unsweepable(
     bindings = bindings_of(runner, target)
     is_laid_out = is_laid_out or any(binding.layout is not None for binding in bindings)
     reason = _of_migration(runner, is_laid_out=is_laid_out)
-    reason = reason or _of_server(runner, existing) or _of_keys(runner, target)
+    of_server = _of_postgresql if runner.dialect.name == "postgresql" else _of_mysql
+    reason = reason or of_server(runner, existing) or _of_keys(runner, target)
     if reason is None:
         for binding in bindings:
             reason = reason or _of_model(binding) or _of_other_policy(target, binding)
@@ -98,11 +99,6 @@ def _of_migration(runner: Runner, *, is_laid_out: bool) -> str | None:
             "migration online"
         )
     return _reason("partitions") if is_laid_out else None
-
-
-def _of_server(runner: Runner, existing: ExistingSchema) -> str | None:
-    is_postgresql = runner.dialect.name == "postgresql"
-    return (_of_postgresql if is_postgresql else _of_mysql)(runner, existing)
 
 
 def _of_postgresql(runner: Runner, existing: ExistingSchema) -> str | None:
