@@ -216,7 +216,7 @@ class TTL:
         return self._with(max_lifetime=None, created=None)
 
     def default_of(self, kind: object) -> int | None:
-        """The current default ttl of rows of a kind; a function is called.
+        """Return the current default ttl of rows of a kind; a function is called.
 
         Args:
             kind: The value of the field `by`.

@@ -436,11 +436,6 @@ def is_mysql(dialect: Dialect) -> bool:
     return getattr(dialect, "is_mariadb", None) is False
 
 
-def error_code(dialect: Dialect, error: BaseException) -> int | None:
-    """Return the number of an error from MariaDB or MySQL."""
-    return dialect._extract_error_code(error)  # type: ignore[attr-defined, no-any-return]
-
-
 def in_driver_format(dialect: Dialect, sql: str) -> str:
     """Return SQL with its percent signs doubled, for drivers that use them for parameters."""
     return sql.replace("%", "%%") if dialect.identifier_preparer._double_percents else sql

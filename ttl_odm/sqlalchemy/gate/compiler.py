@@ -89,7 +89,6 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.engine.default import DefaultExecutionContext
     from sqlalchemy.sql.expression import CompoundSelect
 
     from ttl_odm.sqlalchemy.compat import Handler, Resolved
@@ -97,11 +96,9 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.sources import SourceColumns
     from ttl_odm.sqlalchemy.rewrite.statement_rules import Preparation
 
-    Row = dict[str, object]
     Compiler = SQLCompiler
-    Context = DefaultExecutionContext
 else:
-    Compiler = Context = object
+    Compiler = object
 
 
 Write = TypeVar("Write", Update, Delete)
@@ -161,14 +158,14 @@ class GatedCompiler(Compiler):
         return text if self.ttl_trial is None else self.ttl_trial.plain(text)
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
-        """SELECT: the predicate is added where its body is composed."""
+        """Render a SELECT; the predicate is added where its body is composed."""
         including = self.ttl_mode.including or includes_expired(select_stmt)
         sweeping = isinstance(select_stmt, SweepSelect)
         with _mode(self, including=including, sweeping=sweeping):
             return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
-        """UNION and similar: each of their SELECTs passes here."""
+        """Render a UNION or similar: each of its SELECTs passes here."""
         including = self.ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
             return super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
@@ -195,13 +192,13 @@ class GatedCompiler(Compiler):
         )
 
     def for_update_clause(self, select: Select[Any], **kw: object) -> Any:
-        """FOR UPDATE, without the joins that the gate has made optional."""
+        """Render FOR UPDATE, without tables that the gate has made optional."""
         if self.dialect.name == "postgresql":
             select = compat.locking_inner(select)
         return super().for_update_clause(select, **kw)  # type: ignore[no-untyped-call]
 
     def visit_join(self, join: Join, *args: object, **kw: object) -> Any:
-        """Outer joins: the optional side is filtered before it joins."""
+        """Render a join; the optional side of an outer join is filtered before it joins."""
         rows = _live_rows(self)
         if self.ttl_mode.including:
             pass
@@ -218,14 +215,14 @@ class GatedCompiler(Compiler):
         return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
 
     def visit_ttl_live_source(self, source: LiveSource, **kw: object) -> str:
-        """One side of a FULL JOIN: a subquery of its live rows under its own name."""
+        """Render one side of a FULL JOIN: a subquery of its live rows under its own name."""
         criterion = self.process(source.criterion)
         inner = self.process(source.element, **kw)
         name = self.preparer.quote(source.visible_name(self._truncated_identifier))
         return f"(SELECT * FROM {inner} WHERE {criterion}) AS {name}"  # noqa: S608 - it is a compiler
 
     def visit_ttl_assigned(self, assigned: Assigned, **kw: object) -> str:
-        """A value of the SET clause in WHERE: compiled as in the UPDATE, not as in its subquery."""
+        """Render a value of SET in WHERE: as in the UPDATE, not as in the subquery around it."""
         update = next(one for one in reversed(self.stack) if isinstance(one["selectable"], Update))
         self.stack.append(update)
         try:
@@ -237,7 +234,7 @@ class GatedCompiler(Compiler):
     def visit_update(
         self, update_stmt: Update, visiting_cte: CTE | None = None, **kw: object
     ) -> str:
-        """UPDATE: only live rows are matched, and their ``_ts`` is reset."""
+        """Render an UPDATE: only live rows are matched, and their ``_ts`` is reset."""
         with _mode(self, writing=True):
             if not isinstance(update_stmt, SweepUpdate):
                 statement = compat.resolved(update_stmt, self, kw)
@@ -263,7 +260,7 @@ class GatedCompiler(Compiler):
     def visit_delete(
         self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: object
     ) -> Any:
-        """DELETE: only live rows are matched; expired ones belong to the sweeper."""
+        """Render a DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, PurgeDelete):
                 statement = compat.resolved(delete_stmt, self, kw)
@@ -275,7 +272,7 @@ class GatedCompiler(Compiler):
             return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
 
     def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
-        """INSERT: stamped by the server; keys of expired rows are free."""
+        """Render an INSERT: stamped by the server; keys of expired rows are free."""
         if isinstance(insert_stmt, SweepInsert):
             return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
         emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
@@ -304,20 +301,20 @@ class GatedCompiler(Compiler):
         return text if trial is None else trial.begun(text, self.ttl_returning)
 
     def returning_clause(self, stmt: Any, *args: Any, **kw: Any) -> str:
-        """What the statement returns; in an INSERT, the VALUES end where this text begins."""
+        """Render RETURNING, and remember it: the VALUES of an INSERT end where it begins."""
         text = super().returning_clause(stmt, *args, **kw)
         if len(self.stack) == 1:
             self.ttl_returning = text
         return text
 
     def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
-        """The update half of an upsert on PostgreSQL and SQLite."""
+        """Render the update half of an upsert on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
         on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
         return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
 
     def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
-        """The update half of an upsert on MariaDB and MySQL."""
+        """Render the update half of an upsert on MariaDB and MySQL."""
         insert: Any = self.current_executable
         on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
         return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
@@ -453,7 +450,7 @@ class PolicyChange:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Within this block, no other thread changes a policy."""
+        """Keep other threads from changing a policy within this block."""
         thread = get_ident()
         with self._condition:
             if self._changing is not None and self._changing != thread:
@@ -475,7 +472,7 @@ class PolicyChange:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Within this block, no other thread compiles; one thread changes policies at a time."""
+        """Keep other threads from compiling, and from changing policies, within this block."""
         thread = get_ident()
         with self._condition:
             before, self._changing = self._changing, thread

@@ -406,7 +406,8 @@ class KeyReclaimer:
         """
         below: dict[Table | Change, tuple[Policy | Change, dict[Any, Sequence[Any]]]] = {}
         for parent, keys in layer:
-            for consequence in _change(parent).consequences():
+            change = parent if isinstance(parent, Change) else Change(parent.table)
+            for consequence in change.consequences():
                 if rows := self._referring(consequence, parent, keys):
                     child = consequence.child
                     name = child if isinstance(child, Change) else child.table
@@ -494,10 +495,6 @@ def _as_now(clause: Any) -> Any:
     InnoDB reads the transaction's snapshot in a subquery that doesn't lock by itself.
     """
     return cloned_traverse(clause, {}, {"select": compat.lock_for_share})
-
-
-def _change(changed: Policy | Change) -> Change:
-    return changed if isinstance(changed, Change) else Change(changed.table)
 
 
 def _identity(changed: Policy | Change) -> Sequence[Column[Any]]:

@@ -298,9 +298,13 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
         runs: Iterable[Iterable[Any]] = [mappings]
         if binding is not None and isstates and isupdate:
             connection = session.connection(bind_arguments={"mapper": mapper})
-            states = list(mappings)
-            written = partial(_written_by, connection)
-            runs = checked(binding, inspect(mapper), states, "updated", written)
+            runs = checked(
+                binding,
+                inspect(mapper),
+                list(mappings),
+                "updated",
+                lambda state: (state, connection),
+            )
         try:
             for run in runs:
                 save(session, mapper, run, isupdate=isupdate, isstates=isstates, **options)
@@ -312,10 +316,6 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
             raise
 
     return bulk_save
-
-
-def _written_by(connection: Connection, state: Any) -> tuple[Any, Connection]:
-    return state, connection
 
 
 def releasing_secondary_rows(write: Callable[..., None]) -> Callable[..., None]:

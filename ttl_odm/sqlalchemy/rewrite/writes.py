@@ -461,7 +461,7 @@ def _stamped(pairs: list[Pair], binding: Binding, parameters: Collection[str] = 
 
 
 def _inserted_stamp(binding: Binding, value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """`stamp_unless_kept` for a new row, which has no old value: None is not kept."""
+    """Return `stamp_unless_kept` for a new row: with no old value, there is no None to keep."""
     if not binding.instants.native and not isinstance(value, (Stamp, Stored)):
         value = func.coalesce(value, binding.instants.stored(Stamp()))
     return stamp_unless_kept(binding, value)
