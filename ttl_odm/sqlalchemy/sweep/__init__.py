@@ -10,8 +10,8 @@
 - `rings`: expired rows that stay only because expired rows refer to them.
 - `foreign_keys`: foreign keys that refer to a swept table, from the live database.
 - `counts`: the number of rows in a table, and how many of them have expired.
-- `transactions`: the sweeper's transactions: short waits for locks, errors of the sweeper's own, and
-  writes that can be kept from replicas.
+- `transactions`: the sweeper's transactions: short waits for locks, errors of the sweeper's own,
+  and writes that can be kept from replicas.
 - `leases`: leases in a table, which elect the sweeper of a database by the database's own clock.
 - `advisory_leases`: leases by PostgreSQL's advisory locks, which end with their holder, at once.
 """

@@ -7,6 +7,7 @@ primary key. Rows that are written behind the walk are left to the next sweep.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,8 @@ from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, 
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.purge.removal import expired_in
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, regclass
@@ -52,7 +54,7 @@ def next_range(
     first, pages = resume or (0, _pages_to_walk(connection, binding, source))
     pages = pages if until is None else until[0]
     end = first + _PAGES if until is None else min(first + _PAGES, pages)
-    expired = _expired(connection, binding)
+    expired = partial(expired_in, connection, binding)
     bounds = [ctid >= _beginning_of(first), ctid < _beginning_of(end)]
     rows, oldest = measure(connection, binding, source, *bounds, expired(source), limit=size + 1)
     return KeyRange(
@@ -88,13 +90,6 @@ def _pages_to_walk(connection: Connection, binding: Binding, source: Table) -> i
     last = select(cast(func.max(ctid), String())).select_from(source).where(past)
     place = connection.execute(last.options(include_expired())).scalar_one_or_none()
     return 0 if place is None else int(place[1:].partition(",")[0]) + 1
-
-
-def _expired(
-    connection: Connection, binding: Binding
-) -> Callable[[FromClause], ColumnElement[bool]]:
-    predicate = Predicate(clock_of(connection.dialect), writing=True)
-    return lambda source: predicate.expired(binding, binding.columns_of(source))
 
 
 class Tid(UserDefinedType[Any]):
@@ -144,7 +139,7 @@ def _next_keys(
         return [*after(ours), *until]
 
     # Most stretches have nothing to delete: then no DELETE reads them again.
-    table, expired = binding.table, _expired(connection, binding)
+    table, expired = binding.table, partial(expired_in, connection, binding)
     rows, oldest = measure(connection, binding, table, *bounds(table), expired(table))
     return KeyRange(
         rows,

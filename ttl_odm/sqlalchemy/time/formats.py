@@ -239,8 +239,8 @@ class Epochs(ColumnFormat):
 class FractionalEpochs(ColumnFormat):
     """Floats and decimals: seconds, milliseconds or microseconds since 1970, with a fraction.
 
-    NaN and both infinities are not instants. A float stands for the nearest microsecond, by the same
-    division that Python's ``time.time()`` uses.
+    NaN and both infinities are not instants. A float stands for the nearest microsecond, by the
+    same division that Python's ``time.time()`` uses.
     """
 
     dialect: DialectTime
