@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ttl_odm.core.values import integral, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ttl_odm.events.expiry import Kind
+    from ttl_odm.events.outbox import EventAdapter
 
 HandlerT = TypeVar("HandlerT", bound=Callable[[Expiry], object])
 
@@ -197,8 +198,7 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
         TTLConfigurationError: The target has no policy, or can't have events, or lacks one of the
             columns.
     """
-    recorded: str = adapter_of(target).record(target, tuple(include))
-    return recorded
+    return adapter_of(target).record(target, tuple(include))
 
 
 def record_expiring(target: Any, *, before: timedelta | float, include: Iterable[str] = ()) -> str:
@@ -219,11 +219,10 @@ def record_expiring(target: Any, *, before: timedelta | float, include: Iterable
         TTLConfigurationError: See `record_expired`; or `before` isn't whole seconds from 1 on, or
             is longer than events are kept.
     """
-    warned: str = adapter_of(target).warn(target, _checked_before(before), tuple(include))
-    return warned
+    return adapter_of(target).warn(target, _checked_before(before), tuple(include))
 
 
-def adapter_of(target: Any) -> Any:
+def adapter_of(target: object) -> EventAdapter:
     """Return the package of `ttl_odm.events` for a model, an engine, a connection or a database.
 
     Raises:
@@ -233,7 +232,7 @@ def adapter_of(target: Any) -> Any:
         library = cls.__module__.partition(".")[0]
         adapter = "sqlalchemy" if "__mapper__" in vars(cls) else _ADAPTERS.get(library)
         if adapter is not None:
-            return import_module(f"ttl_odm.events.{adapter}")
+            return cast("EventAdapter", import_module(f"ttl_odm.events.{adapter}"))
     raise TTLConfigurationError(
         f"{getattr(target, '__name__', None) or repr(target)} can't have events: they are recorded "
         "for SQLAlchemy models and Tables, Django models, and Beanie document classes."

@@ -1,6 +1,6 @@
-"""The interfaces of a database for workers and readers: `EventSource`, `Outbox`, `Warnings`.
+"""The interfaces of an adapter: `EventAdapter`, `EventSource`, `Outbox`, `Warnings`.
 
-An adapter implements each of them once for synchronous and once for asynchronous engines; the
+An adapter implements the latter two once for synchronous and once for asynchronous engines; the
 methods of `AsyncOutbox` and `AsyncWarnings` are coroutine functions.
 
 This module must not know any database.
@@ -254,6 +254,34 @@ class AsyncWarnings(Protocol):
 
     async def hold(self, event: Expiry) -> bool:
         """See `Warnings`."""
+        ...
+
+
+class EventAdapter(Protocol):
+    """A package of `ttl_odm.events` for models, and engines, of one library."""
+
+    def record(self, target: Any, include: Sequence[str]) -> str:
+        """Record the events of a model, and return its table; see `ttl_odm.events.record_expired`.
+
+        Raises:
+            TTLConfigurationError: The target can't have events, or lacks a column of `include`.
+        """
+        ...
+
+    def warn(self, target: Any, before: timedelta, include: Sequence[str]) -> str:
+        """Record warnings of a model, and return its table; raises as `record` does."""
+        ...
+
+    def source_of(self, engine: Any, targets: Any) -> EventSource:
+        """Return the source of a worker's events.
+
+        Raises:
+            TTLConfigurationError: None of the targets has events, or the engine can't have them.
+        """
+        ...
+
+    def read_from(self, engine: Any, targets: Any) -> EventSource:
+        """Return the source of a reader's events; with targets, raises as `source_of` does."""
         ...
 
 

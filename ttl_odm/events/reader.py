@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         AsyncOutbox,
         AsyncWarnings,
         ConsumerState,
-        EventSource,
         Outbox,
         Warnings,
     )
@@ -55,7 +54,7 @@ class Events:
                 raise TTLConfigurationError(
                     f"kinds = {kinds!r}: give some of {', '.join(map(repr, _KINDS))}."
                 )
-        self._source: EventSource = adapter_of(engine).read_from(engine, targets)
+        self._source = adapter_of(engine).read_from(engine, targets)
         tables = [EVERY_TABLE] if targets is None else self._source.tables
         self._subscriptions = [Subscription(table, kind) for table in tables for kind in kinds]
         self._consumer = consumer
@@ -161,7 +160,7 @@ def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]
     Raises:
         TTLConfigurationError: The engine isn't synchronous; or the tables of events are missing.
     """
-    source: EventSource = adapter_of(engine).read_from(engine, targets)
+    source = adapter_of(engine).read_from(engine, targets)
     if source.is_async:
         raise TTLConfigurationError(
             "The engine is asynchronous: await async_consumer_states(engine)."
@@ -172,7 +171,7 @@ def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]
 
 async def async_consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
     """Return the consumers of a database; see `consumer_states`, with an AsyncEngine."""
-    source: EventSource = adapter_of(engine).read_from(engine, targets)
+    source = adapter_of(engine).read_from(engine, targets)
     if not source.is_async:
         raise TTLConfigurationError("The engine isn't asynchronous: call consumer_states(engine).")
     outbox: AsyncOutbox = source.outbox()

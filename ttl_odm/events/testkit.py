@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.events.expiry import Expiry
-    from ttl_odm.events.outbox import Delivery, EventSource
+    from ttl_odm.events.outbox import Delivery
     from ttl_odm.testing.clock import TTLClock
 
 CONSUMER: Final = "ttl_odm.testing"
@@ -103,8 +103,7 @@ class ExpiredEvents(Sequence["Expiry"]):
         Raises:
             TTLConfigurationError: There is no model with events, or the engine can't have events.
         """
-        source: EventSource = adapter_of(engine).source_of(engine, targets)
-        if source.is_async:
+        if adapter_of(engine).source_of(engine, targets).is_async:
             self._async_workers.append(_AsyncCollector(engine, targets))
         else:
             self._workers.append(_Collector(engine, targets))

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         AsyncOutbox,
         AsyncWarnings,
         Delivery,
-        EventSource,
         Outbox,
         Warnings,
     )
@@ -139,7 +138,7 @@ class Worker:
         on_delivered: OnDelivered | None,
         on_report: OnReport | None,
     ) -> None:
-        source: EventSource = adapter_of(engine).source_of(engine, targets)
+        source = adapter_of(engine).source_of(engine, targets)
         if source.is_async is not self._is_async:
             worker = AsyncEventWorker if source.is_async else EventWorker
             raise TTLConfigurationError(

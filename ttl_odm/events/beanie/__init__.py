@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from beanie import Document
 
+    from ttl_odm.beanie.drivers import Database
     from ttl_odm.events.beanie.recorder import DocumentEvents
 
 __all__ = ["EventSource", "read_from", "record", "recorded_in", "source_of", "warn"]
@@ -45,7 +46,7 @@ class EventSource:
 
     is_async = True
 
-    def __init__(self, database: Any, known: Sequence[DocumentEvents]) -> None:
+    def __init__(self, database: Database, known: Sequence[DocumentEvents]) -> None:
         self._warned = [events for events in known if isinstance(events, Warned)]
         self.engine = database
         models = {events.table: events.model for events in known}
@@ -61,7 +62,7 @@ class EventSource:
         return CollectionWarnings(self.engine, self._warned) if self._warned else None
 
 
-def source_of(database: Any, targets: Any) -> EventSource:
+def source_of(database: Database, targets: Any) -> EventSource:
     """Return the source of a worker's events; see `ttl_odm.events.AsyncEventWorker`.
 
     Raises:
@@ -76,7 +77,7 @@ def source_of(database: Any, targets: Any) -> EventSource:
     return EventSource(database, known)
 
 
-def read_from(database: Any, targets: Any) -> EventSource:
+def read_from(database: Database, targets: Any) -> EventSource:
     """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
@@ -87,7 +88,7 @@ def read_from(database: Any, targets: Any) -> EventSource:
     return EventSource(database, _known(database, None))
 
 
-def recorded_in(database: Any) -> list[Subscription]:
+def recorded_in(database: Database) -> list[Subscription]:
     """Return which events of which collections of a database are recorded."""
     recorded: list[Subscription] = []
     for events in _known(database, None):
@@ -99,7 +100,7 @@ def recorded_in(database: Any) -> list[Subscription]:
     return recorded
 
 
-def _known(database: Any, targets: Any) -> list[DocumentEvents]:
+def _known(database: Database, targets: Any) -> list[DocumentEvents]:
     """The events and warnings of targets, or of all classes in a database, by collection."""
     names = open_store(database, [] if targets is None else targets).targets()
     known = [
@@ -110,7 +111,7 @@ def _known(database: Any, targets: Any) -> list[DocumentEvents]:
     return sorted(known, key=lambda events: events.table)
 
 
-def _is_in(events: DocumentEvents, database: Any) -> bool:
+def _is_in(events: DocumentEvents, database: Database) -> bool:
     """Whether a collection is in a database, and belongs to its class there."""
     try:
         place = collection_of(events.model).database

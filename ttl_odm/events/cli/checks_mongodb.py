@@ -6,7 +6,7 @@ The collections for events are never missing: workers, readers and deletions cre
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from beanie import Document
 from beanie.exceptions import CollectionWasNotInitialized
@@ -25,13 +25,14 @@ from ttl_odm.sweeper.findings import Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ttl_odm.beanie.drivers import Database
     from ttl_odm.cli.application import Target
     from ttl_odm.events.handlers import Handler
 
 _TOOLS: Final = Tools(worker="an AsyncEventWorker", engine="database")
 
 
-async def check(database: Any, targets: Sequence[Target]) -> list[Finding]:
+async def check(database: Database, targets: Sequence[Target]) -> list[Finding]:
     """Check the events of all targets, and the outbox if any target has events."""
     findings = [*uncalled(handlers, partial(_no_events, database))]
     names = dict.fromkeys(target.name for target in targets)
@@ -53,7 +54,7 @@ async def check(database: Any, targets: Sequence[Target]) -> list[Finding]:
     return [*findings, *of_consumers(DELIVERIES, states, _TOOLS)]
 
 
-def _no_events(database: Any, handler: Handler) -> NoEvents | None:
+def _no_events(database: Database, handler: Handler) -> NoEvents | None:
     """Why a handler's collection, if a class of this process has it, can't have events."""
     registry = registry_of(database.client)
     entry = registry.entry(database.name, handler.table)
@@ -67,7 +68,7 @@ def _no_events(database: Any, handler: Handler) -> NoEvents | None:
     return NoEvents.NATIVE if is_native else None
 
 
-def _collections_of_classes(database: Any) -> Iterator[str]:
+def _collections_of_classes(database: Database) -> Iterator[str]:
     """The names of the collections in a database whose classes Beanie has initialized."""
     for model in subclasses_of(Document):
         try:

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ttl_odm.cli.application import Application
-    from ttl_odm.events.outbox import ConsumerState, Recorded
+    from ttl_odm.events.outbox import (
+        AsyncOutbox,
+        ConsumerState,
+        OpenDelivery,
+        Outbox,
+        Recorded,
+    )
     from ttl_odm.events.tail import Look
 
     Command = Callable[..., Any]
@@ -70,7 +76,7 @@ def list_(
     """
     dead = None if state is None else state == "dead"
 
-    async def work() -> Any:
+    async def work() -> Sequence[OpenDelivery]:
         async with _outbox(source) as outbox:
             return await answer(outbox.opened(limit + 1, consumer=consumer, dead=dead))
 
@@ -96,7 +102,7 @@ def consumers(source: Source, *, as_json: bool) -> None:
     of them was recorded.
     """
 
-    async def work() -> Any:
+    async def work() -> Sequence[ConsumerState]:
         async with _outbox(source) as outbox:
             return await answer(outbox.states())
 
@@ -238,7 +244,7 @@ def _print_change(number: int, sentence: str, *, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _outbox(source: Source) -> AsyncIterator[Any]:
+async def _outbox(source: Source) -> AsyncIterator[Outbox | AsyncOutbox]:
     """Open the outbox of the database, in the schema that the application's models name."""
     if source.app is None and source.url is None:
         raise UsageError(
@@ -249,7 +255,9 @@ async def _outbox(source: Source) -> AsyncIterator[Any]:
         yield adapter_of(app.engine).read_from(app.engine, None).outbox()
 
 
-async def _follow(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequence[Recorded]]:
+async def _follow(
+    outbox: Outbox | AsyncOutbox, number: int, poll: float
+) -> AsyncIterator[Sequence[Recorded]]:
     """Yield the last events, and those that are added, until a signal."""
     stopping, tail = Stopping(), Tail()
     with stop_on_signals(stopping):
@@ -259,7 +267,7 @@ async def _follow(outbox: Any, number: int, poll: float) -> AsyncIterator[Sequen
             yield await _answered(outbox, tail.further())
 
 
-async def _answered(outbox: Any, look: Look) -> Sequence[Recorded]:
+async def _answered(outbox: Outbox | AsyncOutbox, look: Look) -> Sequence[Recorded]:
     """Answer the questions of a look from an outbox, synchronous or not."""
     question = next(look)
     while True:

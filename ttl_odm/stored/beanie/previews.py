@@ -7,7 +7,7 @@ preview is shown.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.beanie.policy.commands import first_batch
 from ttl_odm.beanie.policy.predicate import expired_expr
@@ -101,7 +101,7 @@ async def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
 
 
 async def _change(
-    target: type, scope: Any, after: int | None, secret: str | bytes | None
+    target: type, scope: object, after: int | None, secret: str | bytes | None
 ) -> Change:
     """Read what is stored now, and return the change."""
     collection, default = stored_of(target)
@@ -115,7 +115,7 @@ async def _change(
     return Change(named_default(target, scope), now, after, keys_of(secret))
 
 
-def _planned_policy(default: StoredDefault, scope: Any, after: int | None) -> Policy:
+def _planned_policy(default: StoredDefault, scope: object, after: int | None) -> Policy:
     """The policy after the change."""
     ttl, scopes = default.notes.changed(scope, after)
     return completed(default.binding.declared, ttl, scopes)

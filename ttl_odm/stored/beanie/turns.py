@@ -65,7 +65,7 @@ async def ensure(collection: Collection, default: StoredDefault, ensure: Ensure[
     await check_server(collection)
     find = {"find": POLICIES, "filter": {"_id": key_of(collection)}, "limit": 1}
     rows = (await run(collection, find))["cursor"]["firstBatch"]  # on the primary
-    row = next(iter(rows), {})
+    row: Document = next(iter(rows), {})
     if "ttl" in row and seconds_of(row.get("max_staleness")) >= (stored.max_staleness or 0):
         with suppress(_TurnNeededError):
             await default.see(collection, anew=True)
@@ -100,7 +100,7 @@ async def change(  # noqa: PLR0913 (two by keyword)
     ensure: Ensure[Any],
     ttl: int | None,
     *,
-    scope: Any = WHOLE_COLLECTION,
+    scope: object = WHOLE_COLLECTION,
     by: str,
     reason: str | None,
     check: Callable[[int | None], Awaitable[None]] | None = None,
@@ -234,7 +234,7 @@ class Turn:
         if self.policy(default) != policy:
             raise _lost(self.collection)
 
-    async def write(self, scope: Any, values: Document, before: int | None) -> None:
+    async def write(self, scope: object, values: Document, before: int | None) -> None:
         """Store a new value, and add the change to the history, in one transaction."""
         key, own = key_of(self.collection), key_of(self.collection, scope)
         changed: Document = {name: {"$literal": value} for name, value in values.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import connections
@@ -22,11 +22,13 @@ from ttl_odm.stored.django.lookup import has_default
 __all__ = ["NotApprovedError", "PolicyPreview", "approve_policy", "preview_policy"]
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from ttl_odm.stored import StoredTTL
 
 
 def preview_policy(
-    target: Any,
+    target: type[Model],
     ttl: StoredTTL,
     *,
     scope: object = None,
@@ -56,7 +58,7 @@ def preview_policy(
 
 
 def approve_policy(  # noqa: PLR0913 (all but the first two by keyword)
-    target: Any,
+    target: type[Model],
     ttl: StoredTTL,
     *,
     token: str,

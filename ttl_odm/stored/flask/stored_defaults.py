@@ -38,7 +38,7 @@ class Change(TypedDict):
 
     target: Any
     ttl: StoredTTL
-    scope: Any
+    scope: object
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,8 @@ def age_of(
         return age
     collated = collate(policies.c.scope, collation)
     least = func.min(age_in(policies.c.ttl), type_=BigInteger()).label("age")
-    own = select(collated.label("scope"), least).where(_is_of(binding))
-    own = own.group_by(collated).subquery()
+    ages_by_scope = select(collated.label("scope"), least).where(_is_of(binding))
+    own = ages_by_scope.group_by(collated).subquery()
     of_own = select(own.c.age).where(own.c.scope == of_outer(scope)).correlate(None)
     shortest = func.coalesce(of_own.scalar_subquery(), OFF_SECONDS, type_=BigInteger())
     return case((shortest < age, shortest), else_=age)
