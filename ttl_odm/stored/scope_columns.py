@@ -78,7 +78,8 @@ class ScopeColumn:
     def _number(self, value: object) -> int:
         number = _whole_number(value)
         if number is None:
-            self._reject(value, f"give a whole number, not {_described(value)}")
+            kind = "this text" if isinstance(value, str) else type(value).__name__
+            self._reject(value, f"give a whole number, not {kind}")
         if not self.least <= number <= self.most:
             self._reject(value, f"give a number from {self.least} to {self.most}")
         return number
@@ -113,10 +114,6 @@ def _whole_number(value: object) -> int | None:
         return int(value.__index__())  # type: ignore[attr-defined]
     except AttributeError:
         return None
-
-
-def _described(value: object) -> str:
-    return "this text" if isinstance(value, str) else type(value).__name__
 
 
 def is_encodable(text: str) -> bool:

@@ -196,11 +196,14 @@ class CollectionOutbox:
             now = await self._now()
             subscribed = await self._consumers.find().sort("_id", 1).to_list(None)
             counted = await first_batch(self._deliveries, _counting(now))
-        return states_of(
-            [(row["consumer"], _subscription_of(row)) for row in subscribed],
-            {row.pop("_id"): Counts(**row) for row in counted},
-            now,
-        )
+        subscriptions = [
+            (
+                row["consumer"],
+                Subscription(row["table"], row["kind"], before_of(row["before_seconds"])),
+            )
+            for row in subscribed
+        ]
+        return states_of(subscriptions, {row.pop("_id"): Counts(**row) for row in counted}, now)
 
     async def recorded(self, limit: int, *, since: datetime | None = None) -> Sequence[Recorded]:
         """See `Outbox` in `ttl_odm.events.outbox`."""
@@ -280,10 +283,6 @@ def _is(delivery: Delivery) -> Document:
     """The filter for a delivery, unless it was delivered again since."""
     key, number = delivery_key(delivery.event.id, delivery.consumer), delivery.event.delivery
     return {"_id": key, "deliveries": number}
-
-
-def _subscription_of(row: Filter) -> Subscription:
-    return Subscription(row["table"], row["kind"], before_of(row["before_seconds"]))
 
 
 def _chosen(consumer: str | None, events: Collection[str] | None) -> Document:

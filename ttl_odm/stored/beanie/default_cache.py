@@ -27,30 +27,30 @@ WHOLE_COLLECTION: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class CachedDefault:
     """A default as it was read.
 
     Attributes:
         default: The default of the collection.
-        asked: When the read began.
+        read_at: When the read began.
         until: Operations that begin before this instant may use it.
         scopes: The defaults of single values of `Stored.by`.
         version: The number of changes, of any of them, so far.
     """
 
     default: int | None
-    asked: float
+    read_at: float
     until: float
     scopes: Mapping[Any, int | None] = field(default_factory=dict)
     version: object = None
 
-    def says_the_same(self, other: Noted) -> bool:
+    def has_same_policy(self, other: CachedDefault) -> bool:
         """Return whether both lead to the same policy."""
         are_same = self.scopes is other.scopes or not (self.scopes or other.scopes)
         return are_same and self.default == other.default
 
 
-class Notes:
+class DefaultCache:
     """The default of one collection as it was read last.
 
     Attributes:
@@ -61,7 +61,7 @@ class Notes:
     def __init__(self) -> None:
         """Begin without a default."""
         self.has_no_collation: bool | None = None
-        self._latest: Noted | None = None
+        self._latest: CachedDefault | None = None
         self._policy: tuple[Policy, Policy] | None = None
         self._of_scopes: dict[frozenset[Any], Policy] = {}
 
@@ -83,20 +83,20 @@ class Notes:
             return ttl, scopes
         return None if latest is None else latest.default, with_scope(scopes, scope, ttl)
 
-    def take(self, noted: Noted) -> None:
+    def take(self, default: CachedDefault) -> None:
         """Keep a default that was read, unless a newer one is kept."""
-        if self._latest is None or noted.asked >= self._latest.asked:
-            if self._latest is None or not noted.says_the_same(self._latest):
+        if self._latest is None or default.read_at >= self._latest.read_at:
+            if self._latest is None or not default.has_same_policy(self._latest):
                 self._policy = None
-            self._latest = noted
+            self._latest = default
 
     def may_be_used(self, now: float) -> bool:
         """Return whether an operation that begins now may use it."""
         return self._latest is not None and now < self._latest.until
 
-    def is_asked_since(self, instant: float) -> bool:
+    def was_read_since(self, instant: float) -> bool:
         """Return whether it was read after an instant."""
-        return self._latest is not None and self._latest.asked >= instant
+        return self._latest is not None and self._latest.read_at >= instant
 
     def policy(self, declared: Policy, model: type) -> Policy:
         """Return the policy that a class declares, with the default that was read last.

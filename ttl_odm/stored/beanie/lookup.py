@@ -27,7 +27,7 @@ from pymongo.read_concern import ReadConcern
 
 from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
 from ttl_odm.core.values import lenient_ttl
-from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION, Noted, Notes
+from ttl_odm.stored.beanie.default_cache import WHOLE_COLLECTION, CachedDefault, DefaultCache
 from ttl_odm.stored.rows import POLICIES
 from ttl_odm.stored.scope_columns import is_encodable
 
@@ -81,12 +81,12 @@ class StoredDefault:
 
     Attributes:
         binding: The policy of the collection.
-        notes: The cache of the default.
+        cache: The cache of the default.
     """
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
-        self.notes = Notes()
+        self.cache = DefaultCache()
 
     @property
     def declared(self) -> Stored:
@@ -98,16 +98,16 @@ class StoredDefault:
     @property
     def policy(self) -> Policy:
         """The policy with the default that was read last; TTLError if none was."""
-        return self.notes.policy(self.binding.declared, self.binding.model)
+        return self.cache.policy(self.binding.declared, self.binding.model)
 
     def policy_of(self, scopes: Collection_[Any]) -> Policy:
         """Return the policy of documents of a few scopes, without the defaults of all others."""
-        return self.notes.policy_of(self.binding.declared, self.binding.model, scopes)
+        return self.cache.policy_of(self.binding.declared, self.binding.model, scopes)
 
     @property
     def is_recent(self) -> bool:
         """Whether the default was read recently enough to decide about results in memory."""
-        return self.notes.is_asked_since(monotonic() - KNOWN_FOR)
+        return self.cache.was_read_since(monotonic() - KNOWN_FOR)
 
     async def see(self, collection: Collection, *, anew: bool = False) -> None:
         """Read the default into the cache, unless the cached one may be used again.
@@ -115,23 +115,23 @@ class StoredDefault:
         Not in a session: a transaction would read the default as of its begin.
         """
         stored = self.declared
-        if not anew and self.notes.may_be_used(monotonic()):
+        if not anew and self.cache.may_be_used(monotonic()):
             return
-        asked, policies = monotonic(), sibling(collection, POLICIES)
+        read_at, policies = monotonic(), sibling(collection, POLICIES)
         fields = {"ttl": 1, "max_staleness": 1, "version": 1}
         row = await policies.find_one({"_id": key_of(collection)}, fields) or {}
         # A change waits for the stored staleness, so a longer one of the class doesn't count.
         allowed = min(stored.max_staleness or 0, seconds_of(row.get("max_staleness")))
         version = row.get("version")
-        scopes = {} if stored.by is None else self.notes.scopes_of(version)
+        scopes = {} if stored.by is None else self.cache.scopes_of(version)
         if scopes is None:  # those read after the version are no older than it
             every = await policies.find(all_of(collection), {"ttl": 1}).to_list(None)
             scopes = scopes_in(every)
-            self.notes.has_no_collation = None
-        if scopes and self.notes.has_no_collation is None:
-            self.notes.has_no_collation = await _has_no_collation(collection)
+            self.cache.has_no_collation = None
+        if scopes and self.cache.has_no_collation is None:
+            self.cache.has_no_collation = await _has_no_collation(collection)
         default = lenient_ttl(row.get("ttl"))
-        self.notes.take(Noted(default, asked, asked + allowed, scopes, version))
+        self.cache.take(CachedDefault(default, read_at, read_at + allowed, scopes, version))
 
     async def hold(self, place: RawCollection) -> Policy:
         """Return the policy by which documents may be deleted now, and keep it from changing.
@@ -145,13 +145,13 @@ class StoredDefault:
             {
                 "findAndModify": POLICIES,
                 "query": {"_id": key_of(place.collection)},
-                # An update that changes nothing is no write to the server.
+                # An update that changes nothing isn't a write to the server.
                 "update": {"$inc": {"purges": 1}},
                 "fields": {"ttl": 1, "version": 1},
             }
         )
         row, every = reply["value"] or {}, all_of(place.collection)
-        scopes = {} if self.declared.by is None else self.notes.scopes_of(row.get("version"))
+        scopes = {} if self.declared.by is None else self.cache.scopes_of(row.get("version"))
         if scopes is None:
             find = {"find": POLICIES, "filter": every, "batchSize": MOST_SCOPES * 2}
             scopes = scopes_in((await place.run(find))["cursor"]["firstBatch"])

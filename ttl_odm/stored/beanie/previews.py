@@ -110,14 +110,14 @@ async def _change(
     row = await policies.find_one(key, {"version": 1})
     version = (row or {}).get("version")  # each change of any default increments it
     # A scope without a default of its own has that of all others, also as `own`.
-    own, others = map(default.notes.default_of, (scope, WHOLE_COLLECTION))
+    own, others = map(default.cache.default_of, (scope, WHOLE_COLLECTION))
     now = StoredNow(own, others, last=str(version))
     return Change(named_default(target, scope), now, after, keys_of(secret))
 
 
 def _planned_policy(default: StoredDefault, scope: object, after: int | None) -> Policy:
     """The policy after the change."""
-    ttl, scopes = default.notes.changed(scope, after)
+    ttl, scopes = default.cache.changed(scope, after)
     return completed(default.binding.declared, ttl, scopes)
 
 

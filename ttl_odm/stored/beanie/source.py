@@ -64,7 +64,7 @@ class StoredSource(IndexedSource, SweptSource):
     @property
     def scopes_are_exact(self) -> bool:
         """Whether the collection is known to have no collation."""
-        return self.default.notes.has_no_collation is True
+        return self.default.cache.has_no_collation is True
 
     def policy_of(self, scopes: Collection_[Any]) -> Policy:
         """The policy of documents of a few scopes, by the defaults that were read last."""

@@ -52,7 +52,9 @@ def fixed_scopes(
     source = query.alias_map.get(alias)
     if source is None or source.table_name != binding.model._meta.db_table or not query.where:
         return ()  # a table whose rows follow those of another
-    lookups = {_column(lookup): lookup for lookup in _lookups(query.where)}
+    lookups = {
+        (lookup.lhs.alias, lookup.lhs.target.column): lookup for lookup in _lookups(query.where)
+    }
     if not lookups:
         return ()
     assert binding.scope is not None  # noqa: S101 (the caller has asked)
@@ -85,10 +87,6 @@ def _is_plain(lookup: Any) -> bool:
 
 def _length(lookup: Any) -> int:
     return len(lookup.rhs) if type(lookup) in _ONE_OF else 1
-
-
-def _column(lookup: Any) -> Column:
-    return lookup.lhs.alias, lookup.lhs.target.column
 
 
 def _equal_columns(query: Query, column: Column) -> Iterator[Column]:

@@ -94,7 +94,7 @@ def age_of(
 ) -> str:
     """Return the age at which rows that inherit expire: that of their scope, or else the table's.
 
-    It is `OFF` if no default is stored, or a value that is no ttl.
+    It is `OFF` if no default is stored, or a value that isn't a ttl.
 
     Args:
         connection: The connection.
@@ -225,7 +225,7 @@ def read(
 ) -> dict[str | None, int | None]:
     """Read the stored defaults of a scope and of the table, whose key is None.
 
-    A default that isn't stored is missing in the result. A stored value that is no ttl is read as
+    A default that isn't stored is missing in the result. A stored value that isn't a ttl is read as
     None: TTL is off.
     """
     check_app(binding)

@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.rows import INHERIT, WHOLE_TABLE, PolicyChange, StoredPolicy, from_row
-from ttl_odm.stored.sqlalchemy.default_cache import forget
+from ttl_odm.stored.sqlalchemy.default_cache import invalidate
 from ttl_odm.stored.sqlalchemy.stored_default import StoredDefault
 from ttl_odm.stored.sqlalchemy.tables import PolicyTables, row_of, tables_of
 
@@ -158,7 +158,7 @@ def change(  # noqa: PLR0913 (three by keyword)
             execute(update(tables.policies).where(*is_it).values(ttl=ttl, changed_at=now, **author))
         ttls = {"ttl_before": before, "ttl_after": ttl}
         execute(insert(tables.changes).values(**key, **ttls, changed_at=at, **author))
-    forget(connection)
+    invalidate(connection)
     return before
 
 

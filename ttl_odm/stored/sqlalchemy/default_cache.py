@@ -39,7 +39,7 @@ _SCOPES_A_SECOND: Final = 200
 """The scopes of a table that add a second to `KNOWN_FOR`, since reading thousands takes a while."""
 
 
-class _Noted(NamedTuple):
+class _Cached(NamedTuple):
     """A table's policy with the default that was read.
 
     Attributes:
@@ -62,22 +62,22 @@ class _Noted(NamedTuple):
 
 
 _BEGUN: Final = "ttl_odm_begun"
-_NOTHING: Final[dict[str, _Noted]] = {}
-_latest: Final[dict[str, _Noted]] = {}
+_NOTHING: Final[dict[str, _Cached]] = {}
+_latest: Final[dict[str, _Cached]] = {}
 
 
-def policy_on(binding: Binding, dialect: Dialect, scope: object = None) -> TTL | None:
+def recent_policy(binding: Binding, dialect: Dialect, scope: object = None) -> TTL | None:
     """Return the policy with the default of an engine's database; None unless read recently.
 
     The scope is the value of its column; None for all other rows.
     """
-    noted = _noted_on(dialect).get(name_of(binding.first.table))
-    if noted is None or monotonic() > noted.until:
+    cached = _cache_of(dialect).get(name_of(binding.first.table))
+    if cached is None or monotonic() > cached.until:
         return None
-    return noted.policy if scope is None else noted.of(binding, scope, dialect)
+    return cached.policy if scope is None else cached.of(binding, scope, dialect)
 
 
-def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = None) -> TTL:
+def last_policy(binding: Binding, dialect: Dialect | None, scope: object = None) -> TTL:
     """Return the policy with the default that was read last, however long ago.
 
     A dialect of None stands for the database that was asked last.
@@ -85,21 +85,21 @@ def policy_as_noted(binding: Binding, dialect: Dialect | None, scope: object = N
     Raises:
         TTLError: No default was read yet.
     """
-    tables = _latest if dialect is None else _noted_on(dialect)
-    noted = tables.get(name_of(binding.first.table))
-    if noted is None:
+    tables = _latest if dialect is None else _cache_of(dialect)
+    cached = tables.get(name_of(binding.first.table))
+    if cached is None:
         raise TTLError(
             f"The default ttl of {binding.name} isn't known yet: it is stored in the database, "
             "and this process hasn't read it. Load a row in a session first, or select "
             "expires_at()."
         )
-    return noted.of(binding, scope, dialect)
+    return cached.of(binding, scope, dialect)
 
 
 def defaults_now(connection: Connection, binding: Binding) -> list[int | None]:
     """Read every default that rows of a table may inherit.
 
-    A missing row, or a stored value that is no ttl, is read as None: TTL is off.
+    A missing row, or a stored value that isn't a ttl, is read as None: TTL is off.
     """
     stored = _read(connection, binding)
     return list({WHOLE_TABLE: None, **stored}.values())
@@ -114,7 +114,7 @@ def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
     return {scope: lenient_ttl(ttl) for scope, ttl in rows}
 
 
-def see_to(connection: Connection, binding: Binding) -> None:
+def refresh(connection: Connection, binding: Binding) -> None:
     """Read the stored defaults of a table into the cache, unless that was done a moment ago.
 
     A transaction may see the database as of its begin, so what it reads is as old as itself. It
@@ -122,13 +122,13 @@ def see_to(connection: Connection, binding: Binding) -> None:
     may have defaults of its own, and of an object only the engine is known.
     """
     now, name = monotonic(), name_of(binding.first.table)
-    noted = _noted_on(connection.dialect).get(name)
-    if noted is not None and now <= noted.until:  # most statements end here
+    cached = _cache_of(connection.dialect).get(name)
+    if cached is not None and now <= cached.until:  # most statements end here
         return
     if connection.get_execution_options().get("schema_translate_map"):
         return
     since = _begun(connection)
-    if noted is not None and now > since + KNOWN_FOR:
+    if cached is not None and now > since + KNOWN_FOR:
         return  # an old transaction would read nothing newer
     policy = binding.policy
     assert isinstance(policy, TTL)  # noqa: S101 (no other has a stored default)
@@ -137,10 +137,10 @@ def see_to(connection: Connection, binding: Binding) -> None:
     of_values = {ttl: policy.with_default(ttl) for ttl in {None, *stored.values()}}
     of_scopes = {scope: of_values[ttl] for scope, ttl in stored.items() if scope != WHOLE_TABLE}
     until = since + KNOWN_FOR + len(of_scopes) / _SCOPES_A_SECOND
-    noted = _Noted(of_values[stored.get(WHOLE_TABLE)], until, of_scopes)
+    cached = _Cached(of_values[stored.get(WHOLE_TABLE)], until, of_scopes)
     dialect = connection.dialect
-    dialect.ttl_odm_noted = {**_noted_on(dialect), name: noted}  # type: ignore[attr-defined]
-    _latest[name] = noted
+    dialect.ttl_odm_defaults = {**_cache_of(dialect), name: cached}  # type: ignore[attr-defined]
+    _latest[name] = cached
 
 
 def _begun(connection: Connection) -> float:
@@ -152,13 +152,13 @@ def _begun(connection: Connection) -> float:
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return monotonic()
     dialect: Any = connection.dialect
-    if not isinstance(dialect.do_begin, _NotedBegin):
-        dialect.do_begin = _NotedBegin(dialect.do_begin)
+    if not isinstance(dialect.do_begin, _TimedBegin):
+        dialect.do_begin = _TimedBegin(dialect.do_begin)
     begun: float = connection.info.get(_BEGUN, -math.inf)
     return begun
 
 
-class _NotedBegin:
+class _TimedBegin:
     """Replaces `do_begin` of a dialect, and so of its engine, to note when transactions begin.
 
     A listener to `begin` could do so too. But once an engine has a listener, SQLAlchemy searches
@@ -173,7 +173,7 @@ class _NotedBegin:
         self._begin(dbapi_connection)
 
 
-def forget(connection: Connection) -> None:
+def invalidate(connection: Connection) -> None:
     """Empty the cache of an engine after a change, so that the next statement reads the default.
 
     Empty it again at the commit. Until then, other transactions read the old value, and what this
@@ -181,7 +181,7 @@ def forget(connection: Connection) -> None:
     """
 
     def clear(changed: Connection) -> None:
-        changed.dialect.ttl_odm_noted = {}  # type: ignore[attr-defined]
+        changed.dialect.ttl_odm_defaults = {}  # type: ignore[attr-defined]
 
     clear(connection)
     if connection.in_transaction():
@@ -189,5 +189,5 @@ def forget(connection: Connection) -> None:
         event.listen(connection, "commit", clear, once=True)
 
 
-def _noted_on(dialect: Any) -> dict[str, _Noted]:
-    return getattr(dialect, "ttl_odm_noted", _NOTHING)
+def _cache_of(dialect: Any) -> dict[str, _Cached]:
+    return getattr(dialect, "ttl_odm_defaults", _NOTHING)

@@ -115,7 +115,7 @@ _DIGITS: Final = 65
 
 @compiles(_NumberText, "sqlite")
 def _render_number_sqlite(element: _NumberText, compiler: SQLCompiler, **kw: Any) -> str:
-    # A column of numbers may also hold a text that is no number.
+    # A column of numbers may also hold a text that isn't a number.
     value = compiler.process(element.clauses, **kw)
     number = f"CAST(CAST({value} AS NUMERIC) AS INTEGER)"
     return f"CAST(CASE WHEN {number} = {value} THEN {number} ELSE {value} END AS VARCHAR)"

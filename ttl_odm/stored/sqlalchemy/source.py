@@ -84,7 +84,7 @@ class StoredSource(LookedUp, SweptSource):
     def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:
         """The age of the row's scope, or else the table's.
 
-        TTL is off if no default is stored, or a value that is no ttl (which a CHECK keeps out).
+        TTL is off if no default is stored, or a value that isn't a ttl (which a CHECK keeps out).
         """
         scope = None if self.scoping is None else columns.discriminator
         return lookup.age_of(self.binding, scope, overruled_by, locking=locking)
@@ -125,15 +125,15 @@ class StoredSource(LookedUp, SweptSource):
 
     def see(self, connection: Connection) -> None:
         """Read the stored default into the cache, unless that was done a moment ago."""
-        default_cache.see_to(connection, self.binding)
+        default_cache.refresh(connection, self.binding)
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
         """The policy by the cached default; None unless it was read recently."""
-        return default_cache.policy_on(self.binding, dialect, scope)
+        return default_cache.recent_policy(self.binding, dialect, scope)
 
     def policy_as_noted(self, dialect: Dialect | None, scope: object) -> TTL:
         """The policy by the default that was read last, however long ago."""
-        return default_cache.policy_as_noted(self.binding, dialect, scope)
+        return default_cache.last_policy(self.binding, dialect, scope)
 
     # In transactions that delete
 
