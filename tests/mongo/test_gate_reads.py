@@ -560,7 +560,7 @@ class Known:
     def policy_named(self, database: str | None, collection: str) -> TTL | None:
         return TTL(60) if (database, collection) in ((None, "t"), ("other", "t")) else None
 
-    own_named = policy_named
+    judge_named = policy_named
 
     def stamping_named(self, *_: Any) -> None:
         return None

@@ -25,7 +25,7 @@ from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
 
 from ttl_odm.beanie.gate import views
-from ttl_odm.beanie.policy.bindings import Judged, forgotten_class
+from ttl_odm.beanie.policy.bindings import StageJudge, forgotten_class
 from ttl_odm.beanie.policy.commands import indexes_of
 from ttl_odm.beanie.policy.predicate import range_of_live
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ttl_odm.beanie.drivers import Backend, Collection, Document, Filter
-    from ttl_odm.beanie.policy.bindings import Binding, Entry, Own, Registry
+    from ttl_odm.beanie.policy.bindings import Binding, Entry, Judge, Registry
     from ttl_odm.beanie.policy.sources import DefaultSource
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
@@ -187,7 +187,7 @@ class Handle:
         binding = self.registry.find(*self._reach(database, collection))
         return None if binding is None else binding.enforced
 
-    def own_named(self, database: str | None, collection: str) -> Own:
+    def judge_named(self, database: str | None, collection: str) -> Judge:
         """Return the policy or the stages that judge documents of any collection of the client."""
         entry = self.registry.entry(*self._reach(database, collection))
         return None if entry is None else entry.judged(self.database)
@@ -326,12 +326,14 @@ class Handle:
         if expired or not isinstance(pipeline, Sequence):
             return pipeline
         entry = self.entry
-        own = None if entry is None else entry.judged(self.database)
+        judge = None if entry is None else entry.judged(self.database)
         first = pipeline[0].get("$match") if pipeline else None
-        if isinstance(own, TTL) and isinstance(first, Mapping):
-            own = self.policy_of(self.scopes_in(first, collated=collated))
-        stages = live_pipeline(pipeline, own, self)
-        if own is None or isinstance(own, Judged) or not stages or "$match" not in stages[0]:
+        if isinstance(judge, TTL) and isinstance(first, Mapping):
+            judge = self.policy_of(self.scopes_in(first, collated=collated))
+        stages = live_pipeline(pipeline, judge, self)
+        if judge is None or isinstance(judge, StageJudge):
+            return stages
+        if not stages or "$match" not in stages[0]:
             return stages
         after = next((stage for stage in stages if "$match" not in stage), {})
         return [{"$match": self.ranged(stages[0]["$match"], after.get("$sort", ()))}, *stages[1:]]
@@ -340,7 +342,7 @@ class Handle:
         """Return a database command with a view's pipeline changed to see live documents only."""
         if not isinstance(command, Mapping) or "viewOn" not in command:
             return command
-        source = self.own_named(None, command["viewOn"])
+        source = self.judge_named(None, command["viewOn"])
         return {**command, "pipeline": live_pipeline(command.get("pipeline", []), source, self)}
 
 

@@ -73,7 +73,7 @@ async def ensure(
     settings = model.get_settings()
     source = str(settings.source)  # Beanie has replaced a class by its collection's name
     await read_defaults(as_pipeline(source, settings.pipeline))
-    pipeline = live_pipeline(settings.pipeline, policies.own_named(None, source), policies)
+    pipeline = live_pipeline(settings.pipeline, policies.judge_named(None, source), policies)
     if pipeline == settings.pipeline and key not in known.defined:
         return
     if known.defined.get(key) == pipeline:

@@ -12,7 +12,7 @@ A `Registry`, one per client, has the collections of all databases by name, so t
 starts at any of them finds the policies of those it looks into. Its entries (`Entry`) are a
 `Binding` if the documents have a policy, or the `Rule` of an extension if they expire with the
 documents of another collection. Either tells reads how to judge documents: by a policy, which
-becomes a filter, or by stages (`Judged`), if no filter can decide.
+becomes a filter, or by stages (`StageJudge`), if no filter can decide.
 
 This module must not know what is done to filters, pipelines or documents.
 """
@@ -72,7 +72,7 @@ PURGES: Final[tuple[Purge, ...]] = ("native", "sweeper")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StageJudge:
     """Stages and an expression that judge documents where no filter can.
 
     `hide` is the stage that removes the fields which the other stages add.
@@ -93,7 +93,7 @@ class Judged:
         return [*self.stages, {"$match": {"$expr": {"$not": [self.condition]}}}]
 
 
-Own: TypeAlias = "Policy | Judged | None"
+Judge: TypeAlias = "Policy | StageJudge | None"
 """How the documents of a collection are judged; None if ttl_odm doesn't judge them."""
 
 
@@ -116,7 +116,7 @@ class Entry(ABC):
         return self.backend not in GATED
 
     @abstractmethod
-    def judged(self, reader: str) -> Own:
+    def judged(self, reader: str) -> Judge:
         """Return how to judge the documents at this moment, for a read in a database.
 
         None if ttl_odm doesn't enforce it.

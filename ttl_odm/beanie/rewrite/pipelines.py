@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from ttl_odm.beanie.policy.bindings import Judged
+from ttl_odm.beanie.policy.bindings import StageJudge
 from ttl_odm.beanie.policy.predicate import deciding_fields, live_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY
 from ttl_odm.beanie.rewrite import filters
@@ -26,7 +26,7 @@ from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Document, Filter, Pipeline
-    from ttl_odm.beanie.policy.bindings import Own
+    from ttl_odm.beanie.policy.bindings import Judge
     from ttl_odm.beanie.rewrite.stamps import Stamping
     from ttl_odm.core.policy import Policy
 
@@ -38,7 +38,7 @@ class Policies(Protocol):
         """Return a collection's policy; None for the database is the pipeline's own."""
         ...
 
-    def own_named(self, database: str | None, collection: str) -> Own:
+    def judge_named(self, database: str | None, collection: str) -> Judge:
         """Return the policy or the stages that judge its documents."""
         ...
 
@@ -91,20 +91,20 @@ _REFUSED: Final = {
 }
 
 
-def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> Pipeline:
+def live_pipeline(pipeline: Sequence[Filter], judge: Judge, policies: Policies) -> Pipeline:
     """Return the pipeline that sees live documents only.
 
-    `own` judges the documents of the collection that it starts from.
+    `judge` judges the documents of the collection that it starts from.
     """
     stages = [rewritten for stage in pipeline for rewritten in _stages(dict(stage), policies)]
-    if isinstance(own, Judged):
-        return _judged(stages, own)
-    stages = _without_expiry(stages) if _has_expiry(own) else stages
-    predicate = None if own is None else filters.live(own)
+    if isinstance(judge, StageJudge):
+        return _judged(stages, judge)
+    stages = _without_expiry(stages) if _has_expiry(judge) else stages
+    predicate = None if judge is None else filters.live(judge)
     operator = next(iter(stages[0]), "") if stages else ""
-    if own is None or predicate is None or operator in _NO_DOCUMENTS:
+    if judge is None or predicate is None or operator in _NO_DOCUMENTS:
         return stages
-    stages = _guarded(stages, predicate, deciding_fields(own))
+    stages = _guarded(stages, predicate, deciding_fields(judge))
     # The predicate stands as early as MongoDB allows.
     match = {"$match": {"$expr": predicate}}
     if operator in _MUST_BE_FIRST:
@@ -114,17 +114,17 @@ def live_pipeline(pipeline: Sequence[Filter], own: Own, policies: Policies) -> P
     return [match, *stages]
 
 
-def _judged(stages: Pipeline, judged: Judged) -> Pipeline:
+def _judged(stages: Pipeline, judged: StageJudge) -> Pipeline:
     """Return the pipeline that sees live documents only, as judged by stages."""
     operator = next(iter(stages[0]), "") if stages else ""
     if operator in _NO_DOCUMENTS:
         return stages
     first = stages[:1] if operator in _MUST_BE_FIRST else []
-    made, rest = live_stages(stages[len(first) :], judged)
-    return [*first, *made, judged.hide, *rest]
+    judging, rest = live_stages(stages[len(first) :], judged)
+    return [*first, *judging, judged.hide, *rest]
 
 
-def live_stages(first: Sequence[Filter], judged: Judged) -> tuple[Pipeline, Pipeline]:
+def live_stages(first: Sequence[Filter], judged: StageJudge) -> tuple[Pipeline, Pipeline]:
     """Insert the judging stages into a pipeline; return the stages up to them, and the rest.
 
     They stand after the filters at the beginning, which may use indexes. But an expression in a
@@ -153,7 +153,7 @@ class _Names:
     def policy_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
 
-    own_named = policy_named
+    judge_named = policy_named
 
     def stamping_named(self, database: str | None, collection: str) -> None:
         self.asked.add((database, collection))
@@ -200,18 +200,18 @@ def _guarded(stages: Pipeline, predicate: Document, fields: tuple[str, ...]) -> 
     MongoDB joins filters and moves them before other stages, so the filter with the predicate may
     not be the first.
     """
-    made: Pipeline = []
+    guarded: Pipeline = []
     for number, stage in enumerate(stages):
         if not keeps(stage, fields):
-            return [*made, *stages[number:]]
+            return [*guarded, *stages[number:]]
         operator = next(iter(stage))
         spec = stage[operator]
         if operator == "$match" and isinstance(spec, Mapping):
             spec = filters.guarded(spec, predicate)
         elif operator == "$geoNear" and "query" in spec:
             spec = {**spec, "query": filters.guarded(spec["query"], predicate)}
-        made.append({operator: spec})
-    return made
+        guarded.append({operator: spec})
+    return guarded
 
 
 def keeps(stage: Filter, fields: tuple[str, ...]) -> bool:
@@ -236,21 +236,27 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
     if operator in ("$lookup", "$unionWith"):
         source: Document = {"coll": spec} if isinstance(spec, str) else stage[operator]
         inner = source.get("pipeline", [])
-        own = _own_of(source.get("from" if operator == "$lookup" else "coll"), policies)
-        outer = live_pipeline(inner, own, policies)
+        judge = _judge_of(source.get("from" if operator == "$lookup" else "coll"), policies)
+        outer = live_pipeline(inner, judge, policies)
         return [stage if outer == inner else {operator: {**source, "pipeline": outer}}]
     if operator == "$graphLookup":
         graph = stage[operator]
-        policy = _own_of(graph["from"], policies)
-        if isinstance(policy, Judged):
+        policy = _judge_of(graph["from"], policies)
+        if isinstance(policy, StageJudge):
             raise TTLError(
                 f"$graphLookup can't walk {graph['from']!r}, whose documents expire with their "
                 "parents: it can't look up other collections. Use $lookup, or "
                 "include_expired=True."
             )
         matches = filters.live_filter(graph.get("restrictSearchWithMatch"), policy)
-        made = [{operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage]
-        return [*made, {"$unset": f"{graph['as']}.{EXPIRY}"}] if _has_expiry(policy) else made
+        rewritten = [
+            {operator: {**graph, "restrictSearchWithMatch": matches}} if matches else stage
+        ]
+        return (
+            [*rewritten, {"$unset": f"{graph['as']}.{EXPIRY}"}]
+            if _has_expiry(policy)
+            else rewritten
+        )
     if operator == "$facet":
         facets = stage[operator].items()
         return [{operator: {name: live_pipeline(inner, None, policies) for name, inner in facets}}]
@@ -261,11 +267,11 @@ def _stages(stage: Document, policies: Policies) -> Pipeline:
     return _stamped(stage, policy, policies.stamping_named(*target))
 
 
-def _own_of(source: object, policies: Policies) -> Own:
+def _judge_of(source: object, policies: Policies) -> Judge:
     if isinstance(source, str):
-        return policies.own_named(None, source)
+        return policies.judge_named(None, source)
     if isinstance(source, Mapping):
-        return policies.own_named(source.get("db"), source.get("coll", ""))
+        return policies.judge_named(source.get("db"), source.get("coll", ""))
     return None  # the stage creates its documents without a collection
 
 

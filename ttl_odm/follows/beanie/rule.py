@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
     from ttl_odm.beanie.gate.handle import Handle
-    from ttl_odm.beanie.policy.bindings import Own
+    from ttl_odm.beanie.policy.bindings import Judge
     from ttl_odm.beanie.policy.commands import RawCollection
     from ttl_odm.beanie.policy.rules import Checked, Copy, EndOf, Rejected
     from ttl_odm.beanie.policy.ttl_indexes import Index
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class FollowsRule(Following):
     """The rule of a collection whose documents live while their parents do."""
 
-    def judged(self, reader: str) -> Own:
+    def judged(self, reader: str) -> Judge:
         """Return the stages that look the parent up, which is in the same database."""
         if self.enforced_by_others:
             return None

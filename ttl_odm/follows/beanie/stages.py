@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson import DBRef
 
-from ttl_odm.beanie.policy.bindings import Judged
+from ttl_odm.beanie.policy.bindings import StageJudge
 from ttl_odm.beanie.policy.predicate import deciding_fields, end_of, value_at
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.lookups import expression, of_variable
@@ -43,7 +43,7 @@ HIDE: Final[Document] = {"$unset": FOLLOWED}
 
 
 @dataclass(frozen=True, slots=True)
-class ByParents(Judged):
+class ByParents(StageJudge):
     """How the documents of a collection are judged; each of them gets `FOLLOWED`.
 
     `gives` are the stages that reduce a document to the fields that say when it expires.
@@ -156,7 +156,7 @@ def is_over(document: object, policy: Policy, now: datetime) -> bool:
 
 
 def find_pipeline(  # noqa: PLR0913 (the clauses of a find)
-    judgement: Judged,
+    judgement: StageJudge,
     condition: Filter,
     *,
     sort: Filter | None = None,
