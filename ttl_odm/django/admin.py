@@ -175,7 +175,7 @@ class TTLAdminMixin:
 
     @admin.display(description=_("expires"), empty_value=_("never"))  # type: ignore[call-overload, untyped-decorator] # lazy texts are fine
     def expires(self, obj: Model) -> datetime | None:
-        """The instant at which the row expires."""
+        """Return the instant at which the row expires; None for never."""
         if obj.pk is None:
             return None
         policy = policy_of(type(obj))

@@ -41,7 +41,7 @@ class ExactField(_Text):
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        """The column's type, with a binary collation on MariaDB and MySQL."""
+        """Return the column's type, with a binary collation on MariaDB and MySQL."""
         collation = {"collation": "utf8mb4_bin"} if connection.vendor == "mysql" else {}
         return {**super().db_parameters(connection), **collation}
 

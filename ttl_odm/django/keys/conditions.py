@@ -347,7 +347,7 @@ def _one_of(
             if value is not None and not hasattr(value, "resolve_expression")
         ]
         if any(hasattr(value, "resolve_expression") for value in values):
-            continue  # the database computes it: rows with the rest of the key include all
+            continue  # the database computes it: the other fields match all conflicting rows
         if not plain:
             return Q()
         conflicts &= Q((f"{_lookup(field)}__in", plain))

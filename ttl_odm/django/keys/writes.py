@@ -180,7 +180,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             raise
         finally:
             self._suffix = None
-        # Or a new trigger has skipped the row; it must not see the row twice.
+        # Unless a new trigger has skipped the row: it must not see the row twice.
         if skips_rows and not rows and _allows_trials(connection, meta.db_table, anew=True):
             return _TAKEN
         return rows if returning_fields else []

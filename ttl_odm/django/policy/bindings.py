@@ -160,7 +160,7 @@ class Binding:
         fields = [field.attname for field in (self.stamp, self.own) if field is not None]
         unread = [name for name in fields if isinstance(loaded.get(name, UNREAD), Unknown)]
         if unread:
-            # The end of an expired row is of interest too.
+            # Also of expired rows: a caller may want to know when a row expired.
             rows = include_expired(type(obj)._base_manager.using(obj._state.db))
             obj.refresh_from_db(fields=unread, from_queryset=rows)
         instant = getattr(obj, self.stamp.attname)
@@ -225,7 +225,7 @@ class Binding:
         return is_dated & models.Q((f"{own}__range", (1, MAX_TTL))) & ~never
 
     def _has_end_by(self, age: Expression) -> models.Q:
-        """The condition of `has_end`, if the age of inheriting rows is looked up."""
+        """Return the condition of `has_end`, if the age of inheriting rows is looked up."""
         is_dated = models.Q((f"{self.stamp.name}__isnull", False))
         inherited = models.Q(LessThan(age, FOREVER))
         if self.own is None:

@@ -338,7 +338,7 @@ class _Row:
         return self._looked_up is not None or self._binding.seconds is not None
 
     def ttl_live(self) -> str:
-        """The opposite of `ttl_expired`, written out: NOT would be NULL for a row without a ttl."""
+        """Whether a row with a `TTL` policy is live; the negation of `ttl_expired` may be NULL."""
         lookup = self._looked_up
         if lookup is not None and self._own and self._is_compared_at_once:
             return self._live_by_one_lookup(lookup)
@@ -388,7 +388,7 @@ class _Row:
         odd, late = f" OR {self._no_ttl}", ""
         if self._connection.vendor == "sqlite" and self._binding.is_strict:
             # Invalid ttls, which only tables older than the CHECK hold, come last: otherwise they
-            # would make each row with a ttl of its own half as expensive again.
+            # would raise the cost of each row with a ttl of its own by half.
             odd, late = "", f"OR ({self._no_ttl} AND ({inherits})) "
         return (
             f"(({own} IS NULL{odd}) AND ({inherits})) "

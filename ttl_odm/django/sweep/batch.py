@@ -104,7 +104,7 @@ def _purge_range(
     """
     connection, removal = connections[using], Removal(binding.model, using, request.hooks)
     waits = connection.vendor == "mysql" and not is_mariadb(connection)
-    # To count by scope, a DELETE returns rows; databases that can't, can't for an INSERT either.
+    # Counting by scope takes DELETE ... RETURNING, which databases have if INSERT has it.
     counts = binding.source.scoping is None or connection.features.can_return_columns_from_insert
     is_plain = removal.is_plain and not removal.has_dependents
     if request.part is Part.ALL or waits or not counts or not is_plain:

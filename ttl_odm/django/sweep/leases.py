@@ -39,7 +39,7 @@ class DjangoLeases:
         return rows
 
     def acquire(self, name: str, holder: str, duration: float) -> Lease | None:
-        """As in `Leases`."""
+        """Acquire a lease that is free or has ended; return None while it is held."""
         with self._changing():
             lease = self._take(name, holder, duration)
             if lease is None and self._make(name):
@@ -47,17 +47,17 @@ class DjangoLeases:
         return lease
 
     def renew(self, lease: Lease) -> bool:
-        """As in `Leases`."""
+        """Extend a lease to its full duration from now; return False if it is lost."""
         with self._changing():
             return bool(self._held(lease).update(acquired_until=Ahead(lease.duration)))
 
     def release(self, lease: Lease) -> None:
-        """As in `Leases`."""
+        """Release a lease; do nothing if it is lost."""
         with self._changing():
             self._held(lease).update(holder=None, acquired_until=None)
 
     def read(self, name: str) -> LeaseState:
-        """As in `Leases`."""
+        """Return the state of a lease, even if no lease with this name ever existed."""
         with self._changing():
             return self._state(name)
 
@@ -79,18 +79,18 @@ class DjangoLeases:
         )
 
     def set_paused(self, name: str, paused: bool) -> None:  # noqa: FBT001 (as in the Protocol)
-        """As in `Leases`."""
+        """Pause or resume the sweepers with this lease name, even if the lease is free."""
         with self._changing():
             if not self._rows.filter(name=name).update(paused=paused) and self._make(name):
                 self._rows.filter(name=name).update(paused=paused)
 
     def record(self, lease: Lease, history: str) -> bool:
-        """As in `Leases`."""
+        """Store the history; return False if the lease is lost."""
         with self._changing():
             return bool(self._held(lease).update(history=history, recorded_at=DatabaseNow()))
 
     def finish(self, lease: Lease, history: str) -> bool:
-        """As in `Finishing`."""
+        """Store the history and release the lease; return False if it is lost."""
         released = {"holder": None, "acquired_until": None}
         with self._changing():
             rows = self._held(lease)

@@ -29,7 +29,7 @@ class LiveRows(Aspect):
     """The view and the policies of one table."""
 
     def notes(self) -> set[str]:
-        """The policies that the view and row-level security hold."""
+        """Return the notes on the policies that the view and row-level security hold."""
         return set() if self.connection is None else read_notes(self.connection, self.target)
 
     def check(self, op: Operation, steps: Steps[Any]) -> None:
