@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.schema import SchemaItem
 
     from ttl_odm.alembic.aspects import Aspect, IsTable
+    from ttl_odm.alembic.link_comparison import Key
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
@@ -193,7 +194,7 @@ class _Comparison:
     def run(self) -> None:
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision, and a policy has no source there.
+                # Alembic writes a table's info into the revision; a policy isn't valid source there.
                 op.info = {
                     key: value for key, value in (op.info or {}).items() if key not in _POLICY_KEYS
                 }
@@ -227,7 +228,7 @@ class _Comparison:
 
     # --- tables that declare a policy ------------------------------------------------------
 
-    def _compare_columns(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+    def _compare_columns(self, key: Key, table: Table, binding: Binding) -> None:
         """Compare a table that gets the contract's columns."""
         target = TargetSchema.of(table.name, whole_policy(binding), table.schema)
         for op in self._upgrade.ops:
@@ -254,7 +255,7 @@ class _Comparison:
             return
         self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
 
-    def _compare_notes(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+    def _compare_notes(self, key: Key, table: Table, binding: Binding) -> None:
         """Replace an older policy that the database holds for a table with dates of its own."""
         if not self._exists(key):
             return
@@ -272,11 +273,11 @@ class _Comparison:
                 op.existing_ttl = _before(policy, others, aspects)
             self._upgrade.ops.append(op)
 
-    def _exists(self, key: tuple[str | None, str]) -> bool:
+    def _exists(self, key: Key) -> bool:
         schema, name = key
         return schema in self._schemas and self._context.inspector.has_table(name, schema=schema)
 
-    def _is_included(self, key: tuple[str | None, str], table: Table) -> bool:
+    def _is_included(self, key: Key, table: Table) -> bool:
         """Whether env.py's filters include a table; Alembic asks them only for its own changes."""
         schema, name = key
         if not self._context.run_name_filters(name, "table", {"schema_name": schema}):
@@ -303,7 +304,7 @@ class _Comparison:
 
     # --- tables with a layout ----------------------------------------------------------------
 
-    def _compare_layout(self, key: tuple[str | None, str], table: Table, binding: Binding) -> None:
+    def _compare_layout(self, key: Key, table: Table, binding: Binding) -> None:
         """Give a table its layout, by the operation that it gets anyway or by one of its own."""
         assert binding.layout is not None  # noqa: S101 (that is why it is compared)
         creations = (op for op in self._upgrade.ops if isinstance(op, ops.CreateTableOp))
@@ -335,9 +336,7 @@ class _Comparison:
                 self._strip(modified, target)
         self._upgrade.ops.insert(position, op)
 
-    def _added(
-        self, key: tuple[str | None, str], table: Table, binding: Binding
-    ) -> AddTTLOp | AlterTTLOp | None:
+    def _added(self, key: Key, table: Table, binding: Binding) -> AddTTLOp | AlterTTLOp | None:
         """Return the operation that adds a table's columns, or the index on its dates, if any."""
         is_ttl = isinstance(_policy(binding), TTL)
         return next(
@@ -463,7 +462,7 @@ def _policy(binding: Binding) -> Policy:
     return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
 
 
-def _creates(op: ops.CreateTableOp, key: tuple[str | None, str]) -> bool:
+def _creates(op: ops.CreateTableOp, key: Key) -> bool:
     # Alembic keeps the name of the default schema if the metadata names it.
     return op.table_name == key[1] and (op.schema == key[0] or key[0] is None)
 

@@ -199,7 +199,7 @@ def refuse_without_rights(connection: Connection, target: TargetSchema) -> None:
         user, read_only, role, may_alter = connection.execute(
             _MYSQL_RIGHTS, {"schema": table.schema, "table": table.name}
         ).one()
-        # These views don't have a role's rights. If these don't suffice, the server reports it.
+        # These views don't show a role's rights. If the role lacks them too, the server reports it.
         if not may_alter and role is None:
             reason = f"{user} lacks ALTER; GRANT ALTER, INDEX, CREATE, DROP and UPDATE on it"
         elif read_only and not may_alter:

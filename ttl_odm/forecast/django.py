@@ -186,7 +186,7 @@ class _Counting:
         sums = ", ".join(f"SUM({self._quote(name)})" for name in self._conditions)
         for name in self._of_followers:
             sums += f", SUM(CASE WHEN {self._quote(name)} = 1 THEN ttl_followers ELSE 0 END)"
-        # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
+        # MySQL can't group by a scope's expression, so a subquery gives it a name.
         statement = f"SELECT MIN(ttl_scope), {sums} FROM ({rows}) counted"
         with self._connection.cursor() as cursor:
             cursor.execute(statement + " GROUP BY ttl_scope" * (scope is not None), values)

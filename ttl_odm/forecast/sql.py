@@ -310,7 +310,7 @@ class _Counting:
                 )
                 for name in sample.questions_of_followers(conditions)
             ]
-        # MySQL rejects the expression of a scope in GROUP BY, so it is that of a subquery.
+        # MySQL can't group by a scope's expression, so a subquery gives it a name.
         counted = select(func.min(chosen.c.scope).label("scope"), *sums)
         return counted.group_by(chosen.c.scope) if scopes else counted
 
