@@ -190,7 +190,8 @@ class KnownParents:
         )
         values: dict[str, BindParameter[Any]] = {}
         for column, value in _equalities(criteria):
-            if getattr(column, "table", None) is not None and _is_of(column, table):
+            owner = getattr(column, "table", None)
+            if owner is not None and compat.original(owner) is table:
                 values.setdefault(column.key, value)
         names = [column.key for column in columns]
         if not names or not values.keys() >= set(names):
@@ -231,10 +232,6 @@ def _keys(values: Sequence[BindParameter[Any]], row: Mapping[str, Any]) -> Itera
         yield from ((value,) for value in named[0])
     else:
         yield tuple(named)
-
-
-def _is_of(column: Any, table: Table) -> bool:
-    return compat.original(column.table) is table
 
 
 def _equalities(criteria: Sequence[Any]) -> Iterator[tuple[Any, BindParameter[Any]]]:
