@@ -64,7 +64,7 @@ _ESTIMATED: Final = 10_000
 """Rows from which on a dropped partition isn't counted, but estimated by the database."""
 
 _GROWTH: Final = 1.25
-"""By which factor the time for which a partition has been over grows between two scans."""
+"""How many times longer a partition must have been over for another scan."""
 
 FRESH: Final = 60.0
 """Seconds for which a reading of the catalogue is good enough to choose the next step; before a
@@ -85,8 +85,8 @@ class Memory:
     Attributes:
         unchangeable: The partitions that the database didn't let go in this sweep: batches sweep
             them.
-        scans: By partition, for how many seconds it had been over when the last scan found a live
-            row in it.
+        scans: By partition, for how many seconds it had been over at its last scan, which found a
+            live row or took too long.
         read: The moment, by `time.monotonic`, at which batches last read the catalogue, and the
             partitions; these are None if no row waits for one.
     """
@@ -296,7 +296,7 @@ class PartitionWork(ABC):
         forget_leaf(self.binding.table, leaf.name)
 
     def _is_scan_postponed(self, leaf: Leaf) -> bool:
-        """Return whether a scan found a live row in a partition not long ago."""
+        """Return whether a partition was scanned in vain not long ago."""
         before = self.memory.scans.get(leaf.name)
         return before is not None and self.leaves.overdue(leaf) < before * _GROWTH
 
