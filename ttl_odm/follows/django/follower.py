@@ -14,11 +14,11 @@ from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.rules import Rule, all_rules_below, rule_of, rules_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model, TablePolicy
     from ttl_odm.django.policy.rules import Links
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows import Follows, Orphan
@@ -33,6 +33,13 @@ class Following(Rule):
         """Take the model, its declaration, and the function that finds its parent: see `Rule`."""
         super().__init__(model, find)
         self.declared = declared
+
+    def chain(self) -> Iterator[Following]:
+        """Yield this rule and those of its parents, up to the one whose parent has a lifetime."""
+        rule: TablePolicy = self
+        while isinstance(rule, Following):
+            yield rule
+            rule = rule.links.policy
 
     def is_enforced(self, using: str) -> bool:
         """Return whether a database enforces that each link leads to a parent."""

@@ -179,11 +179,9 @@ class _Lookup:
 
     def _tables(self) -> Iterator[str]:
         """Yield the tables of the rows, of their parents and so on, up to the root."""
-        policy: TablePolicy = self.following
-        while isinstance(policy, Following):
-            yield policy.model._meta.db_table
-            policy = policy.links.policy
-        yield policy.binding.model._meta.db_table
+        for rule in self.following.chain():
+            yield rule.model._meta.db_table
+        yield self.following.binding.model._meta.db_table
 
     def _rows(self, conditions: Sequence[Any], tables: list[str]) -> Any:
         """Return the rows at the root, once for each parent of rows that the statement names."""
@@ -217,16 +215,13 @@ class _Lookup:
     def _ties(self) -> Iterator[str]:
         """Yield the conditions that join the tables."""
         quote = self.connection.ops.quote_name
-        policy: TablePolicy = self.following
-        while isinstance(policy, Following):
-            links = policy.links
-            for own, theirs in links.pairs:
+        for rule in self.following.chain():
+            for pair in rule.links.pairs:
                 sides = [
                     f"{quote(field.model._meta.db_table)}.{quote(str(field.column))}"
-                    for field in (own, theirs)
+                    for field in pair
                 ]
                 yield " = ".join(sides)
-            policy = links.policy
 
     def _end(self, row: Instance) -> int:
         """Return the instant at which a row at the root expires, in the clock's unit."""

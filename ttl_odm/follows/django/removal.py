@@ -70,20 +70,15 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
 
 def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
     """Seal the expired rows at the root of rows that are about to be removed."""
-    model: Model = following.model
-    above: Any = following
-    while isinstance(above, Following) and keys:
-        links = above.links
+    for rule in following.chain():
+        if not keys:
+            break
+        links = rule.links
         names = [own.attname for own in links.own]
-        rows = removal.every(model, using).filter(pk__in=list(keys))
-        model = links.parent
-        parents = [key for key in set(rows.values_list(*names)) if None not in key]
-        keys = list(
-            removal.every(model, using)
-            .filter(is_one_of(links.theirs, parents))
-            .values_list("pk", flat=True)
-        )
-        above = links.policy
+        rows = removal.every(rule.model, using).filter(pk__in=list(keys)).values_list(*names)
+        parents = is_one_of(links.theirs, [key for key in set(rows) if None not in key])
+        above = removal.every(links.parent, using).filter(parents)
+        keys = list(above.values_list("pk", flat=True))
     binding = following.binding
     doomed = removal.expired_rows(binding.model, using).filter(pk__in=list(keys))
     seal(binding, using, list(doomed.values_list("pk", flat=True)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import QuerySet
@@ -48,15 +49,13 @@ def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
 
 def _renew(following: Following, using: str, keys: list[Key]) -> None:
     links, seconds = following.links, following.declared.at_most_every
-    above = links.policy
-    while isinstance(above, Following):
-        rows: Any = QuerySet(model=links.parent, using=using)
+    for rule, above in pairwise(following.chain()):
+        rows: Any = QuerySet(model=rule.links.parent, using=using)
         names = [own.attname for own in above.links.own]
-        grandparents = set(rows.filter(is_one_of(links.theirs, keys)).values_list(*names))
+        grandparents = set(rows.filter(is_one_of(rule.links.theirs, keys)).values_list(*names))
         keys = [key for key in grandparents if None not in key]
         links = above.links
-        above = links.policy
-    binding = above.binding
+    binding = following.binding
     roots: Any = QuerySet(model=links.parent, using=using).filter(is_one_of(links.theirs, keys))
     if seconds is not None:
         cutoff = Cutoff(seconds, binding.form, binding.stamp)
