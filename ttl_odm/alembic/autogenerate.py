@@ -194,7 +194,7 @@ class _Comparison:
     def run(self) -> None:
         for op in self._upgrade.ops:
             if isinstance(op, ops.CreateTableOp):
-                # Alembic writes a table's info into the revision; a policy isn't valid source there.
+                # Alembic writes a table's info into the revision, and a policy isn't valid source.
                 op.info = {
                     key: value for key, value in (op.info or {}).items() if key not in _POLICY_KEYS
                 }
