@@ -1,14 +1,18 @@
-"""Attributes are set on a class, and what it had itself comes back."""
+"""Attributes are set on a class, and come back; its annotations are read on every Python."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import pytest
 
 from ttl_odm import TTLConfigurationError
-from ttl_odm.core.class_attributes import Overlay
+from ttl_odm.core.class_attributes import Overlay, annotations_of
+
+# From 3.14 on a name that isn't defined yet needs no quotes.
+LATER = "Later" if sys.version_info >= (3, 14) else "'Later'"
 
 
 def nothing() -> None:
@@ -81,3 +85,12 @@ def test_a_class_may_be_forgotten() -> None:
         pass
     gc.collect()
     assert len(overlay._before) == 0
+
+
+def test_a_class_may_annotate_what_comes_later() -> None:
+    names: dict[str, Any] = {}
+    source = f"class Base:\n    a: int\nclass Model(Base):\n    b: str\n    c: {LATER}\n"
+    exec(compile(source, "models.py", "exec", dont_inherit=True), names)  # noqa: S102
+    read = annotations_of(names["Model"])
+    assert (list(read), read["b"]) == (["b", "c"], str)
+    assert annotations_of(type("Plain", (names["Model"],), {})) == {}
