@@ -298,7 +298,7 @@ class GatedCompiler(Compiler):
         with _mode(self, including=self.ttl_mode.including or copies), _many_values(self, trial):
             text = super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
         self.ttl_trial = trial
-        return text if trial is None else trial.begun(text, self.ttl_returning)
+        return text if trial is None else trial.as_tried(text, self.ttl_returning)
 
     def returning_clause(self, stmt: Any, *args: Any, **kw: Any) -> str:
         """Render RETURNING, and remember it: the VALUES of an INSERT end where it begins."""

@@ -266,7 +266,7 @@ class Trial:
         context.statement = self.plain(context.statement)
         return self.keys.prepare(context)
 
-    def begun(self, statement: str, returning: str) -> str:
+    def as_tried(self, statement: str, returning: str) -> str:
         """Return the statement as it is tried; `returning` is its last clause."""
         if not self.clause:
             return statement
@@ -303,7 +303,7 @@ class Trial:
         After another error the database is asked about the table again: one of its keys may have
         been made deferrable.
         """
-        tables = _known(context.dialect)
+        tables = _known_tables(context.dialect)
         name = compat.place_of(context.execution_options, self.table)
         is_declined = bool(self.clause) and is_denied(error)  # an ON DUPLICATE KEY UPDATE
         if is_declined:
@@ -399,7 +399,7 @@ _MAX_AGE: Final = 300.0
 """Seconds for which an answer about a table is certain enough to count missing rows by."""
 
 
-def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
+def _known_tables(dialect: Any) -> dict[Name, tuple[bool, float]]:
     """Return which tables of an engine accept trials, and until when that is certain."""
     try:  # on the dialect, which copies of the engine share: the cheapest lookup
         known: dict[Name, tuple[bool, float]] = dialect.ttl_odm_takes_trials
@@ -410,18 +410,18 @@ def _known(dialect: Any) -> dict[Name, tuple[bool, float]]:
 
 def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> bool:
     name = compat.place_of(context.execution_options, table)
-    known = _known(context.dialect)
-    takes_them, end = known.get(name, (False, 0.0))
+    known = _known_tables(context.dialect)
+    accepts, end = known.get(name, (False, 0.0))
     if not end or (for_certain and monotonic() > end):
         query = clock_of(context.dialect).takes_tried_inserts(*name)
         # A literal column, whose percent signs SQLAlchemy escapes as the driver needs it.
         question: Any = select(literal_column(f"({query})"))
         # It reads no table of the user's, so the guard for raw SQL can skip it.
         answer = context.root_connection.scalar(question, execution_options={INCLUDE_EXPIRED: True})
-        takes_them = bool(answer)
+        accepts = bool(answer)
         if answer is not None:  # None: there is no such table, or none yet
-            known[name] = takes_them, monotonic() + _MAX_AGE
-    return takes_them
+            known[name] = accepts, monotonic() + _MAX_AGE
+    return accepts
 
 
 def _is_batch(context: Any) -> bool:
@@ -454,7 +454,7 @@ def install_retries(dialect: Dialect) -> None:
 
 
 class _Execute:
-    """One statement, which may be a trial."""
+    """Sends one statement, which may be a trial."""
 
     def __init__(self, send: Send) -> None:
         self.send = send
@@ -470,7 +470,7 @@ class _Execute:
 
 
 class _ExecuteOnInnoDB(_Execute):
-    """One statement, which fails as a whole."""
+    """Sends one statement, which fails as a whole."""
 
     def __call__(
         self, cursor: DBAPICursor, statement: str, parameters: Any, context: Any = None
@@ -491,9 +491,9 @@ class _ExecuteOnInnoDB(_Execute):
                 statement = trial.plain(statement)
             else:
                 return
-        self._prepared(preparation, cursor, statement, parameters, context)
+        self._send_prepared(preparation, cursor, statement, parameters, context)
 
-    def _prepared(self, preparation: Preparation, *call: Any) -> None:
+    def _send_prepared(self, preparation: Preparation, *call: Any) -> None:
         context = call[-1]
         try:
             self.send(*call)
@@ -504,9 +504,9 @@ class _ExecuteOnInnoDB(_Execute):
 
 
 class _ExecuteMany(_ExecuteOnInnoDB):
-    """Many parameter sets: drivers make several statements of them, which may fail half-way."""
+    """Sends many parameter sets, of which some may have been written when a later one fails."""
 
-    def _prepared(self, preparation: Preparation, *call: Any) -> None:
+    def _send_prepared(self, preparation: Preparation, *call: Any) -> None:
         context = call[-1]
         connection = context.root_connection
         connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
@@ -539,10 +539,12 @@ class _Batches:
         if not context.parameters:  # a preparation has left out all rows
             return compat.no_batches(context)
         batches = self._deliver(*arguments)
-        return batches if getattr(context, "ttl_trial", None) is None else _noted(batches, context)
+        return (
+            batches if getattr(context, "ttl_trial", None) is None else _tracked(batches, context)
+        )
 
 
-def _noted(batches: Iterator[Any], context: Any) -> Iterator[Any]:
+def _tracked(batches: Iterator[Any], context: Any) -> Iterator[Any]:
     first = rowcount = 0
     for batch in batches:
         context.ttl_batch = (batch, first)
