@@ -17,7 +17,7 @@ from pymongo.errors import BulkWriteError, WriteError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult
 
 from ttl_odm.beanie.gate import writes
-from ttl_odm.beanie.gate.handle import takes_keep
+from ttl_odm.beanie.gate.handle import pop_keep
 from ttl_odm.beanie.keys import KeyHolders
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.operators import operator_error
@@ -55,7 +55,7 @@ async def write(
     handle: Handle, requests: Any, options: Document, *, ordered: bool
 ) -> BulkWriteResult:
     """Send requests. The details of a BulkWriteError count all of them."""
-    keep = takes_keep(options)
+    keep = pop_keep(options)
     binding = handle.binding
     if binding is None or not isinstance(requests, list) or not requests:
         result: BulkWriteResult = await handle.plain.bulk_write(

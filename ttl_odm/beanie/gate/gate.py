@@ -25,7 +25,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import for_find
-from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired, takes_keep
+from ttl_odm.beanie.gate.handle import Handle, is_collated, pop_expired, pop_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.indexes.changes import check_ttl_index
 from ttl_odm.beanie.policy.ttl_indexes import is_ours
@@ -116,7 +116,7 @@ class Gate(Handle):
         **options: Any,
     ) -> Document | None:
         """Find one live document."""
-        expired = takes_expired(options)
+        expired = pop_expired(options)
         lifetime, projection = for_find(self, projection, expired=expired)
         await self.read_defaults()
         await self.ready()
@@ -142,7 +142,7 @@ class Gate(Handle):
 
     def filter_for_raw_batches(self, filter: object, options: Document) -> Filter:
         """Return the filter for a find whose documents are not judged again when they are read."""
-        expired = takes_expired(options)
+        expired = pop_expired(options)
         if not expired:
             self.check_complete("find_raw_batches()")
             if (rule := rule_of(self)) is not None:
@@ -151,7 +151,7 @@ class Gate(Handle):
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
-        expired = takes_expired(options)
+        expired = pop_expired(options)
         await self.ready()
         stages = None
         if not expired and options.keys().isdisjoint(("limit", "skip")):
@@ -166,13 +166,13 @@ class Gate(Handle):
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents one by one, because the server's estimate includes expired ones."""
-        if takes_expired(options) or not filters.live_filter({}, self.policy):
+        if pop_expired(options) or not filters.live_filter({}, self.policy):
             return await self.plain.estimated_document_count(**options)
         return await self.count_documents({}, **options)
 
     async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
         """Return the values of a field in live documents."""
-        expired = takes_expired(options)
+        expired = pop_expired(options)
         asked = options.pop("query", filter)
         live = self.filter_for(asked, expired=expired, collated=is_collated(options))
         await self.ready()
@@ -232,7 +232,7 @@ class Gate(Handle):
     ) -> InsertManyResult:
         """Insert documents, replacing expired ones that have one of their keys."""
         if self.binding is None or isinstance(documents, Mapping) or not documents:
-            takes_keep(options)
+            pop_keep(options)
             return await self.plain.insert_many(documents, ordered=ordered, **options)
         return await bulk.insert_many(self, list(documents), options, ordered=ordered)
 

@@ -69,13 +69,13 @@ def keep_last_modified() -> Iterator[None]:
         _keeping.reset(token)
 
 
-def takes_keep(options: Document) -> bool:
+def pop_keep(options: Document) -> bool:
     """Remove ``keep_last_modified`` from a write's options, and return whether it applies."""
     keep: bool | None = options.pop("keep_last_modified", None)
     return _keeping.get() if keep is None else keep
 
 
-def takes_expired(options: Document) -> bool:
+def pop_expired(options: Document) -> bool:
     """Remove ``include_expired`` from a read's options, and return its value."""
     return bool(options.pop("include_expired", False))
 

@@ -34,7 +34,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_pipeline,
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
+from ttl_odm.beanie.gate.handle import Handle, is_collated, pop_expired
 from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
@@ -83,7 +83,7 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that doesn't start from a collection."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         if not expired:
             self._handle.check_complete("aggregate() of a database, with Motor,", pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=expired)
@@ -149,7 +149,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         **kwargs: Any,
     ) -> TTLMotorCursor:
         """Find live documents."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         rule = None if expired else rule_of(self._gate)
         if rule is not None:
             asked = self._gate.filter_for(filter, expired=True)
@@ -171,7 +171,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         is_open = not expired and bool(self._gate.unread_defaults(pipeline))
         # If it is open, the pipeline is replaced when it is sent; until then it returns nothing.
@@ -187,7 +187,7 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
 
     def aggregate_raw_batches(self, pipeline: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         if not expired:
             self._gate.check_complete("aggregate_raw_batches(), with Motor,", pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=expired)

@@ -30,7 +30,7 @@ from ttl_odm.beanie.gate.cursors import (
     for_pipeline,
 )
 from ttl_odm.beanie.gate.gate import HANDED_OVER, Gate
-from ttl_odm.beanie.gate.handle import Handle, is_collated, takes_expired
+from ttl_odm.beanie.gate.handle import Handle, is_collated, pop_expired
 from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
@@ -82,7 +82,7 @@ class TTLDatabase(AsyncDatabase[Any]):
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline that doesn't start from a collection."""
         await self._handle.read_defaults(pipeline)
-        gated = self._handle.pipeline_for(pipeline, expired=takes_expired(kwargs))
+        gated = self._handle.pipeline_for(pipeline, expired=pop_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
 
     async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ class TTLCollection(AsyncCollection[Any]):
         **kwargs: Any,
     ) -> TTLCursor:
         """Find live documents."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         rule = None if expired else rule_of(self._gate)
         if rule is not None:
             asked = self._gate.filter_for(filter, expired=True)
@@ -147,7 +147,7 @@ class TTLCollection(AsyncCollection[Any]):
 
     async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents, of other collections too."""
-        expired = takes_expired(kwargs)
+        expired = pop_expired(kwargs)
         await self._gate.read_defaults(pipeline)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
         gated = self._gate.pipeline_for(pipeline, expired=expired, collated=is_collated(kwargs))
@@ -168,7 +168,7 @@ class TTLCollection(AsyncCollection[Any]):
     async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline on live documents; they are not judged again when they are read."""
         await self._gate.read_defaults(pipeline)
-        gated = self._gate.pipeline_for(pipeline, expired=takes_expired(kwargs))
+        gated = self._gate.pipeline_for(pipeline, expired=pop_expired(kwargs))
         return await super().aggregate_raw_batches(gated, *args, **kwargs)
 
     async def find_one(self, filter: object = None, *args: Any, **kwargs: Any) -> Document | None:
@@ -177,7 +177,7 @@ class TTLCollection(AsyncCollection[Any]):
         rule = rule_of(gate)
         if rule is None or kwargs.get("include_expired"):
             return await gate.find_one(filter, *args, **kwargs)
-        takes_expired(kwargs)
+        pop_expired(kwargs)
         await gate.ready()
         # The driver's own cursor suffices: the server has just judged the document.
         cursor: Any = AsyncCursor(self, gate.filter_for(filter, expired=True), *args, **kwargs)

@@ -28,7 +28,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import DuplicateKeyError
 
 from ttl_odm.beanie.drivers import on_primary
-from ttl_odm.beanie.gate.handle import is_collated, takes_keep
+from ttl_odm.beanie.gate.handle import is_collated, pop_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.operators import sent
@@ -79,7 +79,7 @@ class Change:
 
 async def insert_one(handle: Handle, document: Any, options: Document) -> InsertOneResult:
     """Insert a document, replacing an expired one that has one of its keys."""
-    keep = takes_keep(options)
+    keep = pop_keep(options)
     binding = handle.binding
     if binding is None or not isinstance(document, Mapping):
         return await handle.plain.insert_one(document, **options)
@@ -98,7 +98,7 @@ async def update(
     handle: Handle, method: str, filter: Filter, update: Update, options: Document
 ) -> Any:
     """Update or replace live documents, by the driver's method of that name."""
-    keep = takes_keep(options)
+    keep = pop_keep(options)
     if handle.binding is None:
         return await getattr(handle.plain, method)(filter, update, **options)
     change = await change_of(handle, method, update, keep=keep)

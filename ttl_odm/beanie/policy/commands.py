@@ -258,7 +258,7 @@ class RawCollection:
             await command_in(self.collection.database, end, self.session)
         return rows
 
-    def beside(self, name: str) -> RawCollection:
+    def sibling(self, name: str) -> RawCollection:
         """Return another collection of the same database, in the same transaction."""
         database = self.collection.database
         other: Collection = database.client[database.name][name]

@@ -349,7 +349,7 @@ async def _count_dependents(place: RawCollection, policy: Policy, layout: Layout
     for collection, stages in waiting:  # grows in the loop
         for rule in rules_below(collection):
             along = [*stages, *descend(rule)]
-            waiting.append((place.beside(rule.collection).collection, along))
+            waiting.append((place.sibling(rule.collection).collection, along))
             counted = await place.aggregate([*along, {"$count": "n"}])
             if counted and (number := int(counted[0]["n"])):
                 counts[rule.collection] = number

@@ -29,7 +29,7 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, Upd
 
 from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.gate import bulk, writes
-from ttl_odm.beanie.gate.handle import takes_expired, takes_keep
+from ttl_odm.beanie.gate.handle import pop_expired, pop_keep
 from ttl_odm.beanie.keys import KeyHolders, until_free
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.lookups import expression
@@ -66,7 +66,7 @@ class FollowersMethods:
 
     async def count_documents(self, filter: Filter, **options: Any) -> int:
         """Count live documents."""
-        if takes_expired(options):
+        if pop_expired(options):
             return await self.plain.count_documents(filter, **options)
         judgement = stages.judged(self.following)
         pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
@@ -76,13 +76,13 @@ class FollowersMethods:
 
     async def estimated_document_count(self, **options: Any) -> int:
         """Count live documents, one by one."""
-        if takes_expired(options):
+        if pop_expired(options):
             return await self.plain.estimated_document_count(**options)
         return await self.count_documents({}, **options)
 
     async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
         """Return the values of a field in live documents."""
-        expired = takes_expired(options)
+        expired = pop_expired(options)
         condition = options.pop("query", filter) or {}
         if expired:
             return await self.plain.distinct(key, condition, **options)
@@ -123,7 +123,7 @@ class FollowersMethods:
 
     async def insert_one(self, document: Any, **options: Any) -> InsertOneResult:
         """Insert a document under a live parent, in place of an expired document with its key."""
-        keep = takes_keep(options)
+        keep = pop_keep(options)
         if not isinstance(document, Mapping):
             return await self.plain.insert_one(document, **options)
         new = await writes.stamped(self.handle, document, keep=keep)
@@ -141,7 +141,7 @@ class FollowersMethods:
     ) -> InsertManyResult:
         """Insert documents under live parents."""
         if isinstance(documents, Mapping) or not documents:
-            takes_keep(options)
+            pop_keep(options)
             return await self.plain.insert_many(documents, ordered=ordered, **options)
         documents = list(documents)
         requests = [InsertOne(document) for document in documents]
@@ -160,7 +160,7 @@ class FollowersMethods:
 
     async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
         """Delete live documents."""
-        keep = takes_keep(options)
+        keep = pop_keep(options)
         rows = await self._choose(filter, options, one=False)
         deleted = 0
         for some in _chunks(rows):
@@ -181,7 +181,7 @@ class FollowersMethods:
 
         Tries again if another client changes that document in between.
         """
-        keep = takes_keep(options)
+        keep = pop_keep(options)
         while rows := await self._choose(filter, options, one=True):
             write = getattr(self.plain, method)
             result = await sent(write(self._of(filter, rows), *arguments, **_to_write(options)))
@@ -220,7 +220,7 @@ class FollowersMethods:
         return await self._change("find_one_and_replace", filter, replacement, options)
 
     async def _change(self, method: str, filter: Filter, update: Any, options: Document) -> Any:
-        keep = takes_keep(options)
+        keep = pop_keep(options)
         upsert = options.pop("upsert", False)
         upsert = bool(upsert) and writes.may_insert(self.plain.full_name, filter)
         change = await writes.change_of(self.handle, method, update, keep=keep)
@@ -255,7 +255,7 @@ class FollowersMethods:
         self, requests: Any, *, ordered: bool = True, **options: Any
     ) -> BulkWriteResult:
         """Send many requests: successive inserts together, all others one by one."""
-        keep = takes_keep(options)
+        keep = pop_keep(options)
         if not isinstance(requests, list) or not requests:
             return await self.plain.bulk_write(requests, ordered=ordered, **options)
         inserts = [request._doc for request in requests if isinstance(request, InsertOne)]

@@ -83,7 +83,7 @@ class FollowersRemoval(Removal):
         """Remove documents that follow others, after their own followers."""
         for model in following.models:
             check_options(model)
-        place = self.place.beside(following.collection)
+        place = self.place.sibling(following.collection)
         if self.limit is None and not followers_of(place.collection):
             self.removed[following.collection] += await place.delete([condition])
             return
@@ -183,7 +183,7 @@ async def _remove_orphans(
     complete = [key for key in keys if None not in key]
     existing: list[tuple[Any, ...]] = []
     if complete:
-        parents = removal.place.beside(following.links.collection)
+        parents = removal.place.sibling(following.links.collection)
         fields = {"_id": 1, **{path.partition(".")[0]: 1 for path in theirs}}
         rows = await parents.find(having(theirs, complete), projection=fields)
         existing = [keys_with_nulls(row, theirs) for row in rows]
@@ -212,7 +212,7 @@ async def _orphaned_keys(
         ]
     # Each key once: if an index begins with it, the server reads only that index.
     pipeline = [*distinct, *orphans_of(following), {"$limit": limit}]
-    rows = await place.beside(following.collection).aggregate(pipeline, allowDiskUse=True)
+    rows = await place.sibling(following.collection).aggregate(pipeline, allowDiskUse=True)
     return [keys_with_nulls(row, own) for row in rows]
 
 
