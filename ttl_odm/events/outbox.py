@@ -272,7 +272,7 @@ class EventAdapter(Protocol):
         """Record warnings of a model, and return its table; raises as `record` does."""
         ...
 
-    def source_of(self, engine: Any, targets: Any) -> EventSource:
+    def source_of(self, engine: Any, targets: Any, /) -> EventSource:
         """Return the source of a worker's events.
 
         Raises:
@@ -280,25 +280,33 @@ class EventAdapter(Protocol):
         """
         ...
 
-    def read_from(self, engine: Any, targets: Any) -> EventSource:
+    def read_from(self, engine: Any, targets: Any, /) -> EventSource:
         """Return the source of a reader's events; with targets, raises as `source_of` does."""
         ...
 
 
 class EventSource(Protocol):
-    """The events of a worker, or of a reader.
+    """The events of a worker, or of a reader."""
 
-    Attributes:
-        engine: The engine, connection or database, as a `Sweeper` takes it.
-        targets: The tables that a worker sweeps: those whose events are recorded, and the outbox.
-        tables: The names of the tables whose events, or warnings, are recorded.
-        is_async: Whether the outbox and the warnings are asynchronous.
-    """
+    @property
+    def engine(self) -> Any:
+        """The engine, connection or database, as a `Sweeper` takes it."""
+        ...
 
-    engine: Any
-    targets: Sequence[Any]
-    tables: Sequence[str]
-    is_async: bool
+    @property
+    def targets(self) -> Sequence[Any]:
+        """The tables that a worker sweeps: those whose events are recorded, and the outbox."""
+        ...
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """The names of the tables whose events, or warnings, are recorded."""
+        ...
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the outbox and the warnings are asynchronous."""
+        ...
 
     def outbox(self) -> Any:
         """Return an `Outbox` or an `AsyncOutbox`."""

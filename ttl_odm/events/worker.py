@@ -387,22 +387,21 @@ class AsyncEventWorker(Worker):
         on_delivered: OnDelivered | None = None,
         on_report: OnReport | None = None,
     ) -> None:
-        """Look for models with events, and their handlers.
+        """Find the models with events, and their handlers.
 
         Args:
             engine: An AsyncEngine; or a database of PyMongo's asynchronous driver or Motor.
-            targets: The models whose events are recorded and delivered, as a `AsyncSweeper` takes
+            targets: The models whose events are recorded and delivered, as an `AsyncSweeper` takes
                 them; None for all models with events.
-            poll: Seconds between two looks for rows that have expired, and for events.
-            hidden: Seconds after which an event is delivered again whose handler hasn't returned,
+            poll: Seconds between two looks for expired rows, and for events.
+            hidden: Seconds after which an event is delivered again if its handler hasn't returned,
                 since its worker may have died. No handler should take longer.
             on_delivered: Called after some events were delivered to a handler, with their
                 `Delivered` and the name of the handler's consumer; for metrics.
             on_report: Called with the `SweepReport` of each sweep; for metrics.
 
         Raises:
-            TTLConfigurationError: There is no model with events, or the engine or a handler doesn't
-                fit.
+            TTLConfigurationError: There is no model with events, or the engine is synchronous.
         """
         super().__init__(
             engine,
@@ -417,7 +416,7 @@ class AsyncEventWorker(Worker):
         self._sweeping: AsyncSweeper = self._sweeper(AsyncSweeper, self._swept)
 
     async def run_once(self) -> Delivered:
-        """Sweep once, and deliver what is due by then, once; see `EventWorker.run_once`."""
+        """Sweep once, and deliver the events that are due then; see `EventWorker.run_once`."""
         await self._subscribe()
         await self._swept(await self._sweeping.run_once())
         return await self._deliver_all()

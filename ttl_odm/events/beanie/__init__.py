@@ -61,6 +61,9 @@ class EventSource:
         """Open the warnings; None if no collection has any."""
         return CollectionWarnings(self.engine, self._warned) if self._warned else None
 
+    def leave_thread(self) -> None:
+        """Do nothing: an asynchronous worker sweeps in the thread that delivers."""
+
 
 def source_of(database: Database, targets: Any) -> EventSource:
     """Return the source of a worker's events; see `ttl_odm.events.AsyncEventWorker`.

@@ -79,7 +79,7 @@ class Warned(DocumentEvents):
 
     @property
     def collection(self) -> Collection:
-        """The collection, past the gate."""
+        """The collection without the gate."""
         gated = collection_of(self.model)
         plain = gated.database.client[gated.database.name]
         collection: Collection = plain.get_collection(

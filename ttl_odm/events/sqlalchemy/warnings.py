@@ -184,16 +184,16 @@ class _Window:
         if after is not None:
             if not is_followed:
                 return
-            stretches, default = self._found(connection, after, until)
+            stretches, default = self._read(connection, after, until)
         is_whole = after is None or default != looks.default
         if is_whole and is_walked:
             stretches = [_Stretch(None, None, until)]
         elif is_whole:
-            stretches, default = self._found(connection, now if is_followed else None, until)
+            stretches, default = self._read(connection, now if is_followed else None, until)
         self.stretches.extend(stretches)
         looks.note(now, default, is_whole=is_whole)
 
-    def _found(
+    def _read(
         self, connection: Connection, after: datetime | None, until: datetime
     ) -> tuple[list[_Stretch], object]:
         """Read which stretches hold rows, and the defaults, by one statement."""
@@ -329,7 +329,7 @@ class Statements:
         walked: dict[_Window, bool] = {}
         settings: dict[str, float | str] = {}
         for name, warned in self._warned.items():
-            with _noted(failures):
+            with _collected(failures):
                 is_table_walked = warned.has_scopes or is_walked(connection, warned.binding)
                 settings |= zone_settings(connection, warned.binding)
                 for before in warned.befores:
@@ -339,13 +339,13 @@ class Statements:
         number, waiting = 0, deque(walked)
         with prepared(connection, settings=settings):
             while waiting:  # all in one transaction, unless one fails
-                with _noted(failures), reading(connection):
+                with _collected(failures), reading(connection):
                     now = now_of(connection)
                     while waiting:
                         window = waiting.popleft()
                         window.look(connection, now, is_walked=walked[window])
             for window in walked:
-                with _noted(failures):
+                with _collected(failures):
                     number += window.record(connection)
         if failures:
             raise failures[0]
@@ -385,7 +385,7 @@ class Statements:
 
 
 @contextmanager
-def _noted(failures: list[Exception]) -> Iterator[None]:
+def _collected(failures: list[Exception]) -> Iterator[None]:
     """Collect an error so that other tables have their turn; raise that of a lost connection."""
     try:
         yield

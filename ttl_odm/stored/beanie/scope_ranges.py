@@ -66,7 +66,7 @@ class ScopedRange:
         return replace(self, low=low)
 
     def place_of(self, row: Filter) -> Any:
-        """Return the scope to go on with after a document; None for the begin of the range."""
+        """Return the scope to go on with after a document; None for its first scope."""
         scope = value_at(row, self.order)
         # A field that is missing comes before null, and NaN is not equal to itself.
         is_place = self.is_ordered and scope is not None and scope == scope  # noqa: PLR0124

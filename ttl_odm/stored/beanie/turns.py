@@ -7,8 +7,8 @@ no process uses an earlier default any more (`Stored.max_staleness`). If a chang
 between, documents are deleted late.
 
 One client at a time may make a change, or a shorter index of one could follow a longer document of
-another. The document itself names the client that has the turn, until an instant of the
-server's clock.
+another. The document itself names the client that has the turn, until an instant of the server's
+clock.
 
 This module must not know how an index is changed.
 """

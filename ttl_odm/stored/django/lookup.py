@@ -153,7 +153,7 @@ def _own_age(
 
 
 def shortest_age(connection: BaseDatabaseWrapper, binding: Binding) -> str:
-    """Return the least age at which any row that inherits expires; the index holds it."""
+    """Return the least age at which any row that inherits expires, the first entry of an index."""
     ttl = connection.ops.quote_name("ttl")
     shortest = f"SELECT MIN({ttl}) FROM {_rows(connection, binding)} AND {ttl} > 0"  # noqa: S608 (as above)
     return f"COALESCE(({shortest}), {FOREVER})"

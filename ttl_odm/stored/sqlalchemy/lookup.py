@@ -131,7 +131,7 @@ def own_scope(binding: Binding, columns: SourceColumns) -> SQL:
 
 
 def shortest_age(binding: Binding) -> SQL:
-    """Return the least age at which any row that inherits expires; the index holds it."""
+    """Return the least age at which any row that inherits expires, the first entry of an index."""
     c = tables_of(binding.first.table).policies.c
     shortest = select(func.min(c.ttl)).where(_is_of(binding), c.ttl > number(0))
     looked_up = shortest.correlate(None).scalar_subquery()

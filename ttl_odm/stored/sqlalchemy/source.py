@@ -48,7 +48,7 @@ class StoredScopes(Scoping):
         return lookup.own_scope(self._binding, columns)
 
     def tells_apart(self, value: SQL, dialect: Dialect) -> bool:
-        """Whether the type of a value allows it: see `ttl_odm.stored.sqlalchemy.one_scope`."""
+        """Whether a value that equals a row's scope is sure to be that: see `one_scope.kind_of`."""
         column = self._binding.discriminator
         assert column is not None  # noqa: S101 (or there are no scopes)
         kind = kind_of(value.type, dialect)
