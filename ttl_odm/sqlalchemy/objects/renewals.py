@@ -195,10 +195,10 @@ def _rows_of(target: Any, name: str) -> _Rows:
             f"touch() doesn't accept an alias of {name}, whose lifetime is in table "
             f"{root.fullname!r}: pass the class."
         )
-    lineage = [one for one in mapper.iterate_to_root() if one.local_table is not root]
-    joined = [one.inherit_condition for one in lineage if one.inherit_condition is not None]
+    lineage = [base for base in mapper.iterate_to_root() if base.local_table is not root]
+    joined = [base.inherit_condition for base in lineage if base.inherit_condition is not None]
     if mapper.single and mapper.polymorphic_on is not None:
-        kinds = [one.polymorphic_identity for one in mapper.self_and_descendants]
+        kinds = [kind.polymorphic_identity for kind in mapper.self_and_descendants]
         joined.append(mapper.polymorphic_on.in_(kinds))
     return _Rows(mapper.base_mapper.class_, root, sub.base, tuple(joined))
 

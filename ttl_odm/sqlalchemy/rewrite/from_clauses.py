@@ -12,9 +12,9 @@ EXISTS on the base. Rows with a `StatementRule` get its condition.
 Joined eager loads of tables with a policy are always outer joins. With
 ``relationship(lazy="joined", innerjoin=True)`` a class promises that every row has a partner. An
 expired partner doesn't exist, so an inner join would hide a live row together with it. The ORM
-chooses the kind of each join when it compiles a SELECT; `outer_joins` overrules it there, so that
-the ORM also joins what is loaded further along, and a `secondary` table, as for any outer join.
-Joins that a user writes (``contains_eager()``) stay as they are.
+chooses the kind of each join when it compiles a SELECT. `outer_joins` overrules it there, so that
+a `secondary` table, and relationships that are loaded further along, are joined accordingly. Joins
+that a user writes (``contains_eager()``) stay as they are.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class LiveSource(ClauseElement):
 def unreadable_tables(statement: Resolved, dialect: Dialect) -> frozenset[object]:
     """Return the tables of a write that its subqueries can't read, except in their own FROM clause.
 
-    On MySQL these are the tables that it changes; on MariaDB, the table of a DELETE with others.
+    On MySQL these are the tables that it changes; on MariaDB, those of a DELETE of several tables.
     """
     is_several = isinstance(statement.statement, Delete) and len(statement.sources) > 1
     if not (is_mysql(dialect) or (is_several and dialect.name in MYSQL_FAMILY)):
