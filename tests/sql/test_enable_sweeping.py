@@ -19,7 +19,7 @@ from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.sqlalchemy import disable, enable, include_expired
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.due import find_due
-from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
+from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sweeper import Due, Ending, Part, Sweeper
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.sweep.counts import count
 from ttl_odm.sqlalchemy.sweep.due import find_due
-from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
+from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sweeper import Part, Sweeper
 
 if TYPE_CHECKING:

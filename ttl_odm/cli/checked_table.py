@@ -13,7 +13,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.sweep.due import needs_of, stored_indexes
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.findings import Finding, Severity, fix_of_unreadable
 

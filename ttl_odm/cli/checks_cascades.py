@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.bindings import all_subtables
 from ttl_odm.sqlalchemy.policy.references import is_recorded
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

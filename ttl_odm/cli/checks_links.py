@@ -17,7 +17,7 @@ from ttl_odm.cli.tables import REFLECTED
 from ttl_odm.sqlalchemy.policy import schema
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, index_link
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys, is_indexed
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.hooks import sweep_of
 

@@ -16,7 +16,7 @@ from ttl_odm.sqlalchemy.policy.bindings import bound_tables, root_binding_of, su
 from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

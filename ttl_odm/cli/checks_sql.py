@@ -29,7 +29,7 @@ from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
+from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
 from ttl_odm.sweeper import Part

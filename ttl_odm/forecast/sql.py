@@ -50,8 +50,8 @@ from ttl_odm.sqlalchemy.policy.references import all_rules_below
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
+from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid
-from ttl_odm.sqlalchemy.sweep.whereabouts import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ttl_odm.database_sweep.sqlalchemy.losses import left_behind, untraced_keys
 from ttl_odm.dialects.family import as_value
 from ttl_odm.sqlalchemy.policy.schema import note_of, whole_policy
 from ttl_odm.sqlalchemy.purge.archive import Copy
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.hooks import Archive, archive_of
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ttl_odm.database_sweep.jobs import database_sweep
 from ttl_odm.database_sweep.sqlalchemy.catalogue import read_job
 from ttl_odm.sqlalchemy.sweep.store import bindings_of
-from ttl_odm.sqlalchemy.sweep.transactions import reading, store_errors
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, reading, store_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

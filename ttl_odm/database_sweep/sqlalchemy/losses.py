@@ -14,7 +14,7 @@ from sqlalchemy import inspect
 
 from ttl_odm.sqlalchemy.policy.references import Change, all_rules_below
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

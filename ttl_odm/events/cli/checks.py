@@ -23,7 +23,7 @@ from ttl_odm.events.sqlalchemy.tables import event_tables, outbox_with
 from ttl_odm.events.sqlalchemy.warnings import warned_of
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, root_binding_of
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:

@@ -51,13 +51,13 @@ from ttl_odm.sqlalchemy.purge.statements import (
 )
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.transactions import (
+    name_of,
     prepared,
     reading,
     unlogged,
     writing,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult
 

@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.policy.bindings import all_subtables
 from ttl_odm.sqlalchemy.policy.references import reason_of_dependents
 from ttl_odm.sqlalchemy.policy.sources import finite_defaults
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 

@@ -16,14 +16,15 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, MetaData, Table, text
 
-from ttl_odm.sqlalchemy.sweep.whereabouts import qualified_name
+from ttl_odm.sqlalchemy.sweep.transactions import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, KeyRange, Marks
+    from ttl_odm.sqlalchemy.purge.statements import KeyRange
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
 
 _LEAVES: Final = text("""
 SELECT n.nspname::text, c.relname::text,

@@ -1,4 +1,4 @@
-"""Statements that read, count and delete expired rows past the gate, and conditions for keys.
+"""Statements that read, count and delete expired rows past the gate; conditions for rows.
 
 A sweep sends them, and so does a write that displaces the expired rows in its way. The UPDATEs and
 INSERTs are for the sweepers' own tables. `lock_defaults` locks the defaults by which a transaction
@@ -7,6 +7,7 @@ deletes, if other transactions can change them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, FromClause, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+
+    Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
+    """Conditions for rows of a table, or of an alias of it."""
 
 T = TypeVar("T")
 
@@ -107,6 +111,40 @@ def is_one_of(
             for key in padded(keys)
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A stretch of a table with rows to delete.
+
+    Attributes:
+        rows: The largest number of rows that it can have. If that is more than a batch may have,
+            the stretch can't be divided, and a part of the rows has to be deleted by count.
+        bounds: The conditions of the stretch, for the table or an alias of it.
+        expired: The predicate in a DELETE, for the table or an alias of it.
+        again: Where the stretch begins.
+        resume: Where the next one begins; None if this is the last.
+        oldest: For how many seconds the first of the rows has been expired, if `find_due` can't
+            know.
+    """
+
+    rows: int
+    bounds: Bounds
+    expired: Callable[[FromClause], ColumnElement[bool]]
+    again: object
+    resume: object
+    oldest: float | None = None
+
+    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
+        """Return the conditions for rows to delete."""
+        return [*self.bounds(source), self.expired(source)]
+
+    def with_bounds(self, more: Bounds | None) -> KeyRange:
+        """Return the range of the rows that are within further bounds, too."""
+        if more is None:
+            return self
+        bounds = self.bounds
+        return replace(self, bounds=lambda source: [*bounds(source), *more(source)])
 
 
 def padded(alternatives: Iterable[T]) -> list[T]:

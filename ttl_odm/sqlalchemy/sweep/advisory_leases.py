@@ -26,8 +26,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy.purge.errors import is_passing
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, Statements, TableLeases
-from ttl_odm.sqlalchemy.sweep.transactions import store_errors
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, store_errors
 from ttl_odm.sweeper import Lease, LeaseState
 
 if TYPE_CHECKING:

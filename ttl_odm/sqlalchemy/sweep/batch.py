@@ -53,10 +53,11 @@ from ttl_odm.sqlalchemy.purge.statements import (
     is_one_of,
 )
 from ttl_odm.sqlalchemy.sweep import table_walk
-from ttl_odm.sqlalchemy.sweep.due import PartIndex
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, walk_of
 from ttl_odm.sqlalchemy.sweep.rings import Rings, may_have_rings
 from ttl_odm.sqlalchemy.sweep.transactions import (
     at_once,
+    has_children,
     has_no_wait,
     prepared,
     reading,
@@ -64,7 +65,6 @@ from ttl_odm.sqlalchemy.sweep.transactions import (
     writing,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.whereabouts import has_children, walk_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import BatchResult, HookError, Part, RefusedError, Skip
 from ttl_odm.sweeper.hooks import phase
@@ -76,8 +76,9 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+    from ttl_odm.sqlalchemy.purge.statements import Bounds, KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, KeyRange, Walk, Whereabouts
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
     from ttl_odm.sweeper import BatchRequest, Fact
 
 

@@ -38,9 +38,8 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_e
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of, regclass, walk_of
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked, walk_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading, regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest

@@ -43,9 +43,9 @@ from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import can_lead
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.purge.statements import count_rows
-from ttl_odm.sqlalchemy.sweep.transactions import prepared, reading
-from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, name_of, walk_of
+from ttl_odm.sqlalchemy.purge.statements import KeyRange, count_rows
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading
+from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
 from ttl_odm.sweeper import Due, Part
 
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Bounds, Whereabouts
+    from ttl_odm.sqlalchemy.purge.statements import Bounds
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
 
 
@@ -149,6 +150,12 @@ def _rows_due(
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
         parts[Part.OWN] = None  # the first part leaves rows to it
     return Due(tuple(parts), max(ages, default=0.0), loads_rows)
+
+
+def walk_of(connection: Connection, binding: Binding) -> Walk | None:
+    """Return the walk through the defaults of a table; None if there is none."""
+    source = binding.source
+    return source.walk(connection) if isinstance(source, SweptSource) else None
 
 
 def lives_of(

@@ -28,8 +28,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
 from ttl_odm.sqlalchemy.policy.references import Change, all_rules_below, is_recorded, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
 from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.sweep.transactions import reading
-from ttl_odm.sqlalchemy.sweep.whereabouts import name_of
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, reading
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Hooks, StoreError
 

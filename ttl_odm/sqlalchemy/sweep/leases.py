@@ -39,11 +39,11 @@ from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepU
 from ttl_odm.sqlalchemy.sweep.transactions import (
     impatient,
     prepared,
+    qualified_name,
     reading,
     store_errors,
     undivided,
 )
-from ttl_odm.sqlalchemy.sweep.whereabouts import qualified_name
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sweeper import Lease, LeaseState, StoreError
 from ttl_odm.sweeper.leases import ROW_WAIT

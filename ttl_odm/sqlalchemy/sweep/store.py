@@ -4,12 +4,19 @@ They sweep the TTL tables of a declarative base, a registry, a MetaData, models 
 the same functions on a `Connection`, one directly and one by ``run_sync``. Each call takes a
 connection from the engine's pool and returns it, so that the pool replaces a lost one, and the
 sweeper holds none while it pauses.
+
+Most tables hold their rows themselves (`Plain`). For those that PostgreSQL keeps in several tables,
+even if no model says so, this module names an extension, which isn't imported before there is such
+a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Engine, MetaData, StaticPool, Table, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
@@ -28,19 +35,21 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_na
 from ttl_odm.sqlalchemy.sweep import table_walk
 from ttl_odm.sqlalchemy.sweep.batch import Without, purge
 from ttl_odm.sqlalchemy.sweep.counts import count, count_facts
-from ttl_odm.sqlalchemy.sweep.due import PartIndex, find_due
+from ttl_odm.sqlalchemy.sweep.due import PartIndex, find_due, walk_of
 from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.leases import AsyncTableLeases, TableLeases, declared_lease_table
 from ttl_odm.sqlalchemy.sweep.transactions import (
     asked,
+    has_children,
+    name_of,
     prepared,
     reading,
     store_errors,
     zone_settings,
 )
-from ttl_odm.sqlalchemy.sweep.whereabouts import Whereabouts, name_of, walk_of, whereabouts_of
+from ttl_odm.sqlalchemy.sweep.whereabouts import Further, Whereabouts
 from ttl_odm.sqlalchemy.time.clock import clock_of
-from ttl_odm.sweeper import Hooks, MissingTargetError, Part, Server
+from ttl_odm.sweeper import BatchResult, Hooks, MissingTargetError, Part, Server
 from ttl_odm.sweeper.hooks import hooks_of
 
 R = TypeVar("R")
@@ -54,9 +63,19 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from ttl_odm.sweeper import BatchRequest, BatchResult, Counted, Due, Fact, Pace
+    from ttl_odm.sqlalchemy.policy.rules import Checked
+    from ttl_odm.sqlalchemy.purge.statements import KeyRange
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
+    from ttl_odm.sweeper import BatchRequest, Counted, Due, Fact, Pace
+    from ttl_odm.sweeper.findings import Finding
 
     _Work = Callable[Concatenate[Connection, P], R]
+
+
+_OF_CHILDREN: Final = "ttl_odm.partitions"
+"""The extension for tables that PostgreSQL keeps in several, though no model says so."""
+
+_NOTHING: Final = Further()
 
 
 def open_store(engine: Any, targets: object) -> SQLAlchemyStore | AsyncSQLAlchemyStore:
@@ -72,6 +91,67 @@ def open_store(engine: Any, targets: object) -> SQLAlchemyStore | AsyncSQLAlchem
         f"A sweeper needs an Engine or an AsyncEngine, not {type(engine).__name__}, because it "
         "holds no connection while it pauses."
     )
+
+
+@dataclass(slots=True)
+class Plain(Whereabouts):
+    """All rows are in the table, and are deleted one by one."""
+
+    _children: Whereabouts | None = field(init=False, default=None)
+    """The whereabouts of a table that PostgreSQL keeps in several, once that is known."""
+
+    def due(self, connection: Connection, *, is_on: bool) -> Further:  # noqa: ARG002 (others do)
+        """Return no further work."""
+        return _NOTHING
+
+    def purge(self, connection: Connection, request: BatchRequest) -> BatchResult:  # noqa: ARG002
+        """Remove nothing: no rows are removed as a whole."""
+        return BatchResult(0)
+
+    def next_range(
+        self, connection: Connection, request: BatchRequest, find: Find
+    ) -> tuple[Table, KeyRange | None]:
+        """Find the next rows in the table."""
+        table = self.binding.table
+        if (
+            self._children is None
+            and request.resume is None
+            and connection.dialect.name == "postgresql"
+            and has_children(connection, table)
+            and find_spec(_OF_CHILDREN) is not None
+        ):
+            self._children = _brought(f"{_OF_CHILDREN}.sqlalchemy", self.binding)
+        if self._children is not None:
+            return self._children.next_range(connection, request, find)
+        return table, find(table, (request.resume, request.until))
+
+    def divide(
+        self, connection: Connection, request: BatchRequest, shares: int, marks: Marks
+    ) -> Sequence[object]:
+        """Find the marks in the table."""
+        if self._children is not None:
+            return self._children.divide(connection, request, shares, marks)
+        return marks(self.binding.table, (request.resume, request.until))
+
+    def facts(self, connection: Connection) -> Mapping[str, Fact]:  # noqa: ARG002 (others do)
+        """Return no facts."""
+        return {}
+
+    def check(self, checked: Checked) -> Iterator[Finding]:  # noqa: ARG002 (others do)
+        """Yield no findings."""
+        return iter(())
+
+
+def whereabouts_of(binding: Binding) -> Whereabouts:
+    """Return where the rows of a policy's table are, for one store."""
+    if binding.layout is None:
+        return Plain(binding)
+    return _brought(binding.layout.declared.package("sqlalchemy"), binding)
+
+
+def _brought(package: str, binding: Binding) -> Whereabouts:
+    module = import_module(f"{package}.whereabouts")
+    return cast("Whereabouts", module.whereabouts(binding))
 
 
 class _Tables:

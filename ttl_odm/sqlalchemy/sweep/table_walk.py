@@ -17,9 +17,10 @@ from sqlalchemy.types import BigInteger, UserDefinedType
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.purge.statements import KeyRange
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
-from ttl_odm.sqlalchemy.sweep.whereabouts import KeyRange, regclass
+from ttl_odm.sqlalchemy.sweep.transactions import regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 

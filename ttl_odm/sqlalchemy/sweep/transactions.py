@@ -3,6 +3,8 @@
 Settings end with the transaction, or are reset before the pool gets the connection, also after an
 error; if that fails, the connection is closed. This includes the settings that keep writes from
 replicas and subscribers, for ``replicate=False``.
+
+It depends on the connection where a table is (``schema_translate_map``): see `name_of`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import func, select, true
+from sqlalchemy import String, cast, column, func, literal, select, true
+from sqlalchemy import table as bare_table
+from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -29,7 +33,7 @@ from ttl_odm.dialects.family import (
     unlogged_setting,
 )
 from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
-from ttl_odm.dialects.postgresql import milliseconds
+from ttl_odm.dialects.postgresql import milliseconds, relation
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing, is_read_only
@@ -44,7 +48,7 @@ from ttl_odm.sweeper.store import kind_of_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from sqlalchemy import Connection, Select, Table
+    from sqlalchemy import ColumnElement, Connection, Select, Table
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -451,3 +455,28 @@ def _make_origin(connection: Connection) -> None:
     except DBAPIError as error:
         if not is_taken(error.orig):  # another sweeper has just created it
             raise
+
+
+def has_children(connection: Connection, table: Table) -> bool:
+    """Return whether PostgreSQL keeps rows of a table in others, so that a `ctid` isn't unique.
+
+    A table that once had children counts, too.
+    """
+    catalog = bare_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
+    has = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
+    return bool(connection.execute(has).scalar_one())
+
+
+def name_of(connection: Connection, table: Table) -> tuple[str | None, str]:
+    """Return a table's schema on this connection, None for the connection's own, and its name."""
+    return compat.place_of(connection.get_execution_options(), table)
+
+
+def qualified_name(connection: Connection, table: Table) -> str:
+    """Return the table's name on this connection, quoted, as a value."""
+    return relation(*name_of(connection, table))
+
+
+def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
+    """Return the table's name as a `regclass`, for PostgreSQL's functions."""
+    return cast(literal(qualified_name(connection, table), String()), REGCLASS())

@@ -1,34 +1,23 @@
 """Where a sweep finds the rows of a table: the seams for extensions.
 
 A store has a `Whereabouts` for each table that it sweeps, and asks it for the next rows, for parts
-that can be removed as a whole, and for the facts of reports. `Plain` is for a table that holds its
-rows itself. An extension has another one for tables that a model lays out in its way, and for
-those that PostgreSQL keeps in several tables, even if no model says so. Only for the latter this
-module names a package, which isn't imported before there is such a table.
+that can be removed as a whole, and for the facts of reports. An extension has one for tables that a
+model lays out in its way, and for those that PostgreSQL keeps in several tables, even if no model
+says so. `store` has the one for all other tables.
 
 A `Walk` takes a sweep from one default of a table to the next. `SweptSource` is the half of
 `DefaultSource` that makes it.
 
-This module must not know which extensions there are, but for that name.
+This module must not know which extensions there are.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sqlalchemy import String, column, literal, select
-from sqlalchemy import cast as sql_cast
-from sqlalchemy import table as pg_table
-from sqlalchemy.dialects.postgresql import REGCLASS
-
-from ttl_odm.dialects.postgresql import relation
-from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.sources import DefaultSource
-from ttl_odm.sweeper import BatchResult, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,54 +27,15 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.policy.sources import Seconds
-    from ttl_odm.sweeper import BatchRequest, Fact
+    from ttl_odm.sqlalchemy.purge.statements import Bounds, KeyRange
+    from ttl_odm.sweeper import BatchRequest, BatchResult, Fact, Part
     from ttl_odm.sweeper.findings import Finding
-
-    Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
-    """Conditions for rows of a table, or of an alias of it."""
 
     Stretch = tuple[Any, Any]
     """The bookmarks where a stretch begins and ends; only their maker understands them."""
 
     Marks = Callable[[Table, Stretch], Sequence[object]]
     """Finds the marks that divide a stretch of a table."""
-
-_OF_CHILDREN: Final = "ttl_odm.partitions"
-"""The extension for tables that PostgreSQL keeps in several, though no model says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """A stretch of a table with rows to delete.
-
-    Attributes:
-        rows: The largest number of rows that it can have. If that is more than a batch may have,
-            the stretch can't be divided, and a part of the rows has to be deleted by count.
-        bounds: The conditions of the stretch, for the table or an alias of it.
-        expired: The predicate in a DELETE, for the table or an alias of it.
-        again: Where the stretch begins.
-        resume: Where the next one begins; None if this is the last.
-        oldest: For how many seconds the first of the rows has been expired, if `find_due` can't
-            know.
-    """
-
-    rows: int
-    bounds: Bounds
-    expired: Callable[[FromClause], ColumnElement[bool]]
-    again: object
-    resume: object
-    oldest: float | None = None
-
-    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
-        """Return the conditions for rows to delete."""
-        return [*self.bounds(source), self.expired(source)]
-
-    def with_bounds(self, more: Bounds | None) -> KeyRange:
-        """Return the range of the rows that are within further bounds, too."""
-        if more is None:
-            return self
-        bounds = self.bounds
-        return replace(self, bounds=lambda source: [*bounds(source), *more(source)])
 
 
 class Find(Protocol):
@@ -111,9 +61,6 @@ class Further(NamedTuple):
     parts: tuple[Part, ...] = ()
     facts: Mapping[str, Fact] = {}
     overdue: Sequence[ColumnElement[bool]] = ()
-
-
-_NOTHING: Final = Further()
 
 
 @dataclass(slots=True)
@@ -149,92 +96,6 @@ class Whereabouts(ABC):
     @abstractmethod
     def check(self, checked: Checked) -> Iterator[Finding]:
         """Yield the findings of ``ttl-odm check`` on the table."""
-
-
-@dataclass(slots=True)
-class Plain(Whereabouts):
-    """All rows are in the table, and are deleted one by one."""
-
-    _children: Whereabouts | None = field(init=False, default=None)
-    """The whereabouts of a table that PostgreSQL keeps in several, once that is known."""
-
-    def due(self, connection: Connection, *, is_on: bool) -> Further:  # noqa: ARG002 (others do)
-        """Return no further work."""
-        return _NOTHING
-
-    def purge(self, connection: Connection, request: BatchRequest) -> BatchResult:  # noqa: ARG002
-        """Remove nothing: no rows are removed as a whole."""
-        return BatchResult(0)
-
-    def next_range(
-        self, connection: Connection, request: BatchRequest, find: Find
-    ) -> tuple[Table, KeyRange | None]:
-        """Find the next rows in the table."""
-        table = self.binding.table
-        if (
-            self._children is None
-            and request.resume is None
-            and connection.dialect.name == "postgresql"
-            and has_children(connection, table)
-            and find_spec(_OF_CHILDREN) is not None
-        ):
-            self._children = _brought(f"{_OF_CHILDREN}.sqlalchemy", self.binding)
-        if self._children is not None:
-            return self._children.next_range(connection, request, find)
-        return table, find(table, (request.resume, request.until))
-
-    def divide(
-        self, connection: Connection, request: BatchRequest, shares: int, marks: Marks
-    ) -> Sequence[object]:
-        """Find the marks in the table."""
-        if self._children is not None:
-            return self._children.divide(connection, request, shares, marks)
-        return marks(self.binding.table, (request.resume, request.until))
-
-    def facts(self, connection: Connection) -> Mapping[str, Fact]:  # noqa: ARG002 (others do)
-        """Return no facts."""
-        return {}
-
-    def check(self, checked: Checked) -> Iterator[Finding]:  # noqa: ARG002 (others do)
-        """Yield no findings."""
-        return iter(())
-
-
-def whereabouts_of(binding: Binding) -> Whereabouts:
-    """Return where the rows of a policy's table are, for one store."""
-    if binding.layout is None:
-        return Plain(binding)
-    return _brought(binding.layout.declared.package("sqlalchemy"), binding)
-
-
-def _brought(package: str, binding: Binding) -> Whereabouts:
-    module = import_module(f"{package}.whereabouts")
-    return cast("Whereabouts", module.whereabouts(binding))
-
-
-def has_children(connection: Connection, table: Table) -> bool:
-    """Return whether PostgreSQL keeps rows of a table in others, so that a `ctid` isn't unique.
-
-    A table that once had children counts, too.
-    """
-    catalog = pg_table("pg_class", column("oid"), column("relhassubclass"), schema="pg_catalog")
-    has = select(catalog.c.relhassubclass).where(catalog.c.oid == regclass(connection, table))
-    return bool(connection.execute(has).scalar_one())
-
-
-def name_of(connection: Connection, table: Table) -> tuple[str | None, str]:
-    """Return a table's schema on this connection, None for the connection's own, and its name."""
-    return compat.place_of(connection.get_execution_options(), table)
-
-
-def qualified_name(connection: Connection, table: Table) -> str:
-    """Return the table's name on this connection, quoted, as a value."""
-    return relation(*name_of(connection, table))
-
-
-def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
-    """Return the table's name as a `regclass`, for PostgreSQL's functions."""
-    return sql_cast(literal(qualified_name(connection, table), String()), REGCLASS())
 
 
 class EndIndex(Protocol):
@@ -309,9 +170,3 @@ class SweptSource(DefaultSource):
 
         Its columns are `scope`, `age` (in seconds) and `began`.
         """
-
-
-def walk_of(connection: Connection, binding: Binding) -> Walk | None:
-    """Return the walk through the defaults of a table; None if there is none."""
-    source = binding.source
-    return source.walk(connection) if isinstance(source, SweptSource) else None
