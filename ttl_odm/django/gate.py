@@ -274,18 +274,18 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
         query, binding = self.query, policy.binding
         field = binding.stamp
         keeps = options.keeps_last_modified(query)
-        fresh: Any = Kept(str(field.column)) if keeps else Stamp.of(binding.form)
+        fresh: Stamp = Kept(str(field.column)) if keeps else Stamp.of(binding.form)
         if policy.link is None:
-            query.values = _stamped(query.values, field, fresh)
+            query.values = _with_stamp(query.values, field, fresh)
             return
         related = query.related_updates.get(binding.model)
         if related is not None:
-            query.related_updates[binding.model] = _stamped(related, field, fresh)
+            query.related_updates[binding.model] = _with_stamp(related, field, fresh)
         elif not keeps:
             query.add_related_update(binding.model, field, fresh)
 
 
-def _stamped(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
+def _with_stamp(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
     """Return the assignments with the database's clock in place of a value that was assigned."""
     ours = [value for target, _, value in values if target is field and isinstance(value, Stamp)]
     rest = [value for value in values if value[0] is not field]

@@ -111,15 +111,15 @@ def touch(
         TTLError: No write extends a life under this policy, or rows can't have their own ttl.
         InvalidTTL: `expire_in` isn't whole, or is over 2147483647.
     """
-    model, call = queryset.model, "touch()"
-    binding = own_binding(model, call)
-    stamp, values = binding.stamp, dict[str, Any]()
-    seconds = None
+    model = queryset.model
+    binding = own_binding(model, "touch()")
+    seconds: int | None = None
+    values: dict[str, Any]
     if expire_in is None:
         check_extended(binding, model)
-        values[stamp.name] = Stamp.of(binding.form)
+        values = {binding.stamp.name: Stamp.of(binding.form)}
     else:
-        field = binding.own or stamp
+        field = binding.own or binding.stamp
         seconds = life_seconds(expire_in, where=f"{model.__name__}.{field.name}")
         values = _with_life(binding, model, seconds)
     conditions = _touch_conditions(binding, at_most_every, only_if, seconds)
