@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ttl_odm
 from ttl_odm import TTL, ExpireAfter, ExpireAt
 from ttl_odm.forecast import Measured
-from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.forecast.parser import parse_policy
 from ttl_odm.forecast.text import tried
 from ttl_odm.inspection import (
     Confidence,

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from tests.fuzz.words import share
 from tests.fuzz.words import text as words
 from ttl_odm import ExpireAt
-from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.forecast.parser import parse_policy
 from ttl_odm.inspection import as_source, declarations, propose
 from ttl_odm.inspection.readers.sql import _OURS, index_for, now, reading_only, tables
 from ttl_odm.inspection.source import as_enabled

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.words import text
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
-from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.forecast.parser import parse_policy
 
 pieces = st.sampled_from(
     [

@@ -24,7 +24,7 @@ from ttl_odm.cli.tables import find_table
 from ttl_odm.cli.urls import public_url
 from ttl_odm.errors import InvalidTTL
 from ttl_odm.forecast import Forecast, planned_policy
-from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.forecast.parser import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 
 if TYPE_CHECKING:

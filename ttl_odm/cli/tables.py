@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ttl_odm
 from ttl_odm.cli.errors import UsageError, did_you_mean
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.parse import parse_policy
+from ttl_odm.forecast.parser import parse_policy
 from ttl_odm.inspection import Confidence, as_source
 from ttl_odm.sweeper.hooks import Archive
 from ttl_odm.sweeper.text import is_shown, visible

@@ -1,6 +1,6 @@
 """What expires when, by the current policy and by a planned one.
 
-- `parse`: a planned policy, as the user typed it;
+- `parser`: a planned policy, as the user typed it;
 - `sample`: the questions, and which rows are counted;
 - `sql`, `mongodb`, `django`: the counting; they need their extras, the other modules are pure;
 - `estimates`: numbers of rows with their error;
@@ -13,7 +13,7 @@ package must not know them.
 """
 
 from ttl_odm.forecast.estimates import Drawn, Estimate, Measured
-from ttl_odm.forecast.parse import parse_policy, planned_policy
+from ttl_odm.forecast.parser import parse_policy, planned_policy
 from ttl_odm.forecast.text import Forecast
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.errors import TTLError
-from ttl_odm.forecast.parse import parse_default
+from ttl_odm.forecast.parser import parse_default
 from ttl_odm.forecast.text import Forecast, Paragraph
 from ttl_odm.stored import DEFAULT
 from ttl_odm.stored.rows import INHERIT

@@ -14,7 +14,7 @@ from ttl_odm.django.policy.bindings import binding_of, bindings
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.forecast import Forecast, planned_policy
 from ttl_odm.forecast.django import measure
-from ttl_odm.forecast.parse import HELP, OPTION, POLICY_HELP, POLICY_OPTION
+from ttl_odm.forecast.parser import HELP, OPTION, POLICY_HELP, POLICY_OPTION
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status, terminal_width
