@@ -366,4 +366,6 @@ async def sign_of_ttl(collection: Collection) -> str | None:
             return None
         raise
     ours = ", ".join(sorted(filter(is_ours, names)))
-    return f"no document class with a ttl has it here, but it has {ours}" if ours else None
+    if not ours:
+        return None
+    return f"no document class in this process declares a ttl for it, but it has {ours}"
