@@ -72,7 +72,7 @@ class ParentEnds:
 
     Attributes:
         names_parent: SQL for whether a row has a parent, with placeholders for its key.
-        parents: The keys of those that are live, as the database has them.
+        parents: The keys of live parents, as the database has them.
         end: The instant at which the first of these expires, in the clock's unit.
         stay: Whether the rows already have the parent that an UPDATE gives them.
     """
