@@ -144,7 +144,7 @@ class Measured:
         else:
             draws, met = len(hits), sum(hit > 0 for hit in hits)
             others = sum(hit < row[0] for hit, row in zip(hits, self.clusters, strict=True))
-            # The spread between neighbours: differences between the table's ends don't matter, since
+            # The spread between neighbours: the table's ends may differ without an error, since
             # each part has a stretch. If neighbours differ, this is rather too large.
             spread = sum((one - other) ** 2 for one, other in pairwise(hits)) / 2
             # A single draw shows no spread.
