@@ -270,8 +270,8 @@ def _bound(target: object, tables: Iterable[FromClause]) -> Table:
         binding = binding_of_source(table)
         if binding is not None:
             return binding.first.table
-        if rule_of(table) is not None:
-            return table  # type: ignore[no-any-return]
+        if isinstance(table, Table) and rule_of(table) is not None:
+            return table
     raise TTLConfigurationError(
         f"{target_name(target)} has no TTL, so there is nothing to sweep: declare __ttl__ on the "
         "model, enable() it, or leave it out."

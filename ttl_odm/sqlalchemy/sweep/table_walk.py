@@ -15,8 +15,7 @@ from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, 
 from sqlalchemy.types import BigInteger, UserDefinedType
 
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
-from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.purge.removal import expired_in
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.purge.statements import KeyRange
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
