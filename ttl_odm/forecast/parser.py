@@ -197,7 +197,7 @@ def _value(node: ast.expr) -> object:  # noqa: C901, PLR0911 (a table)
             raise _UnreadableError(f"{ast.unparse(node)} can't be read")
 
 
-def _called(call: Callable[..., object], args: list[object], options: dict[str, object]) -> object:
+def _called(call: Callable[..., object], args: list[Any], options: dict[str, Any]) -> object:
     """Make a policy, with textual durations as seconds, or a timedelta."""
     if call is timedelta:
         return call(*args, **options)

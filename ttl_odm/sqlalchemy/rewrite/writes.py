@@ -531,13 +531,15 @@ def parameters_of(
     names = []
     for column in columns:
         value = values.get(column.key)
-        is_sql = isinstance(value, ColumnElement)
-        if is_sql and not (
-            isinstance(value, BindParameter) and (value.unique or not compat.is_anonymous(value))
-        ):
-            return None
-        named = value if is_sql and not _is_renamed(value) else column
-        names.append(str(named.key))
+        name = column.key
+        if isinstance(value, ColumnElement):
+            if not isinstance(value, BindParameter):
+                return None
+            if not value.unique:
+                if compat.is_anonymous(value):
+                    return None
+                name = value.key
+        names.append(str(name))
     return tuple(names)
 
 
