@@ -5,8 +5,7 @@ its class. `Fixed` is for models whose ``__ttl__`` states the default: the owner
 another one at any moment (`DefaultTTL`), so statements bind it as a value that is read whenever
 they run (`SecondsParameter`), and SQLAlchemy's statement cache keeps one entry whatever it is. The
 package of a `DefaultExtension` has another source, which is imported when the first model declares
-such a default. Its other half, `SweptSource`, is in
-`ttl_odm.sqlalchemy.sweep.whereabouts`.
+such a default. Its other half, `SweptSource`, is in `ttl_odm.sqlalchemy.sweep.whereabouts`.
 
 Rows with a default of their own, by the value of a column, are a *scope* (`Scoping`). All other
 rows have the table's.
