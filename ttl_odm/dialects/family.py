@@ -111,8 +111,8 @@ class Family(ABC):
         fails_alone: Whether a statement that fails is undone by itself, and its transaction
             continues.
         on_conflict: The clause after the VALUES of such an INSERT, so that a taken key ends no
-            transaction, and the row that has it is locked as a DELETE would lock it. The statement
-            then inserts fewer rows than it has, or fails by `ErrorCodes.taken` where it
+            transaction; on InnoDB it also locks the row that has the key, as a DELETE would. The
+            statement then inserts fewer rows than it has, or fails by `ErrorCodes.taken` where it
             `fails_alone`. It has places for `{column}`, a column that is never NULL. None if the
             INSERT needs no clause for that.
         short_float: A regular expression of the types, in DDL, of floats of 4 bytes.

@@ -1,7 +1,9 @@
 """Time-to-live for SQLAlchemy models (SQLite, PostgreSQL, MariaDB, MySQL; sync and async).
 
-Importing this module is the whole setup: every Session, AsyncSession and Core connection of
-every engine then sees live rows only, wherever a model declares ``__ttl__``.
+Importing this module is the whole setup: every Session, AsyncSession and Core connection of every
+engine then sees live rows only, wherever a model declares ``__ttl__``. It extends SQLAlchemy's
+compiler (`ttl_odm.sqlalchemy.gate`); there is no ``do_orm_execute`` listener and no
+``with_loader_criteria``.
 """
 
 from importlib import import_module

@@ -12,7 +12,9 @@ For users:
 - `report`: what a sweep reports: `Progress`, `SweepReport`.
 - `stop`: stopping a sweeper, also by signals.
 
-How a sweep goes, from the outside in:
+How a sweep goes, from the outside in. One batch takes this route: `Sweeper.run_once`, `plan.Run`,
+`TargetSweep._attempt`, which yields a `PurgeBatch`; `drive.Ports.remote`, which calls the store's
+`purge`; with SQLAlchemy that is `ttl_odm.sqlalchemy.sweep.batch.purge`.
 
 - `plan`: sweeps as generators of commands, and the order of the targets.
 - `target`: the sweep of one target, batch after batch, in one or several ranges at once.

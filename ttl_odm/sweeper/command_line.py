@@ -1,9 +1,9 @@
 """What all commands share: options, the question of a sweep, its report, passwords, exit statuses.
 
-``ttl-odm sweep``, ``flask ttl sweep`` and ``manage.py ttl_sweep`` each translate the options here
-for their own parser. An option that is also in `SweepOptions` has the same name there. docs/cli.md
-lists the exit statuses, which are for cron, systemd and CI. This module must not know click,
-argparse, a framework.
+``ttl-odm sweep`` and ``manage.py ttl_sweep`` translate `COMMAND_OPTIONS` for their own parsers;
+``flask ttl sweep`` has few options of its own, since ``app.config`` has the rest. An option that is
+also in `SweepOptions` has the same name there. docs/cli.md lists the exit statuses, which are for
+cron, systemd and CI. This module must not know click, argparse, a framework.
 """
 
 from __future__ import annotations

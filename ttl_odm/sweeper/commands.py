@@ -99,7 +99,7 @@ class CountDue(Command[Counted]):
 
 @dataclass(frozen=True, slots=True)
 class PurgeBatch(Command[BatchResult]):
-    """Ask the store to delete one batch."""
+    """Ask the store to delete one batch: `drive.Ports.remote` calls its `purge`."""
 
     request: BatchRequest
 

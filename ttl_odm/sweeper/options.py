@@ -3,6 +3,11 @@
 The options are documented here once, for both sweepers and everything that makes one (the command
 line, the integrations). They are checked when the sweeper is made, against what its store offers,
 so that a wrong one is found at once and not at three in the morning.
+
+A new option goes into `SweepOptions` and `settings_of` and, if text can express it, into
+`COMMAND_OPTIONS` of `ttl_odm.sweeper.command_line`. A limit also needs a field of `Limits` and a
+rule of `Budget` in `ttl_odm.sweeper.pace`, a check in `BatchGate.look`, and an `Ending`: follow
+``max_seconds``.
 """
 
 from __future__ import annotations

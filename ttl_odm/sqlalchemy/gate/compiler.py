@@ -5,10 +5,10 @@ the compiler that is about to render it, and we give that compiler a subclass of
 there is nothing to install, no listener runs, and what the gate adds is compiled once and then
 served from SQLAlchemy's statement cache.
 
-How a table enters a statement determines where its condition goes: see `LiveRows`. Values that
-change while the application runs (the default ttl, ``include_expired``) are bound, never part of
-the SQL. The options of one execution are applied to them in the execution context
-(`ttl_odm.sqlalchemy.gate.execution`).
+How a table enters a statement determines where its condition goes: see `LiveRows` in
+`ttl_odm.sqlalchemy.rewrite.from_clauses`. Values that change while the application runs (the
+default ttl, ``include_expired``) are bound, never part of the SQL. The options of one execution are
+applied to them in the execution context (`ttl_odm.sqlalchemy.gate.execution`).
 
 No statement is compiled while a policy changes (`policy_change`): the table has half a policy then,
 or none, and the statement would show expired rows, or not compile at all. Statements that were

@@ -1,5 +1,10 @@
 """The sweeper's store.
 
+The route of one batch: `SQLAlchemyStore.purge` runs `batch.purge` in a transaction. `next_range` of
+the table's whereabouts (`Plain` for most tables) asks `due` or `table_walk` for the next expired
+rows, `Batch._remove` builds the DELETE, and `Removal.by_statement` in the room of purge sends it.
+Locked or referenced rows go through `CarefulBatch`.
+
 - `store`: the sweeper's stores for SQLAlchemy, their targets, and how workers divide a table.
 - `batch`: the purge of one batch of expired rows.
 - `due`: whether a table has expired rows, and where the next ones are, by the sweeper's indexes;
