@@ -19,8 +19,8 @@ for leases) of which one knows that it has no more:
 - `leases`: leases by themselves and under a sweeper: `LeaseContract`
 - `workers`: what several workers do with the store: `WorkerContract`
 
-And `families`, which is not part of it and not imported here: `FamilyContract`, what the family of
-a database has to bring; `family_models` has its tables.
+The module `families` isn't part of it and isn't imported here: `FamilyContract`, what the family of
+a database has to bring.
 """
 
 import pytest

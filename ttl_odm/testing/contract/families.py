@@ -17,26 +17,44 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import pytest
-from sqlalchemy import Column, MetaData, Table, delete, func, insert, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    MetaData,
+    Numeric,
+    String,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from ttl_odm import ExpiredError
+from ttl_odm import ExpireAt, ExpiredError
 from ttl_odm.core import effective_ttl
-from ttl_odm.sqlalchemy import include_expired
+from ttl_odm.sqlalchemy import TTLMixin, include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 from ttl_odm.testing.clock import TTLClock
-from ttl_odm.testing.contract.family_models import HOUR, KINDS, MODELS, Base, Cart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
+    from sqlalchemy.types import TypeEngine
 
+HOUR: Final = 3600
 DAY: Final = 86_400
 OLD: Final = 2 * DAY
 AGES: Final = (0, HOUR // 2, 2 * HOUR, OLD)
@@ -48,6 +66,68 @@ NO_INSTANTS: Final = (
     *("", "x", "2020-02-30T00:00:00Z", "2020-13-01T00:00:00Z", "2020-01-01"),
     *("2020-01-01T24:00:00Z", "2020-01-01T00:00:00+01:00", "0000-01-01T00:00:00Z"),
 )
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Base(DeclarativeBase):
+    """The tables' own."""
+
+
+class Cart(TTLMixin, Base):
+    """A row with the contract's columns, and with keys to take."""
+
+    __tablename__ = "carts"
+    __ttl__: ClassVar[Any] = HOUR
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str | None] = mapped_column(String(40), unique=True)
+    views: Mapped[int] = mapped_column(default=0)
+
+
+class Kind(NamedTuple):
+    """A kind of column that an application may have: its type, and how it keeps an instant."""
+
+    type: TypeEngine[Any]
+    unit: str | None
+    keeps: Callable[[datetime], Any]
+
+
+def _microseconds(instant: datetime) -> int:
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def _rounded_to_days(instant: datetime) -> Any:
+    return instant.date()
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "naive": Kind(DateTime(), None, lambda instant: instant.replace(tzinfo=None)),
+    "zoned": Kind(DateTime(timezone=True), None, lambda instant: instant),
+    "days": Kind(Date(), None, _rounded_to_days),
+    "seconds": Kind(BigInteger(), "s", lambda instant: _microseconds(instant) // 1_000_000),
+    "milliseconds": Kind(BigInteger(), "ms", lambda instant: _microseconds(instant) // 1_000),
+    "microseconds": Kind(BigInteger(), "us", _microseconds),
+    "doubles": Kind(Double(), "s", lambda instant: _microseconds(instant) / 1e6),
+    "decimals": Kind(
+        Numeric(20, 6), "s", lambda instant: Decimal(_microseconds(instant)) / 1_000_000
+    ),
+    "texts": Kind(String(40), "iso", lambda instant: instant.isoformat()),
+}
+
+
+def _model(name: str, kind: Kind) -> Any:
+    members = {
+        "__tablename__": f"kind_{name}",
+        "__ttl__": ExpireAt("ends", unit=kind.unit),  # type: ignore[arg-type]
+        "id": mapped_column(BigInteger(), primary_key=True, autoincrement=False),
+        "ends": mapped_column(kind.type),
+    }
+    return type(name.title(), (TTLMixin, Base), members)
+
+
+MODELS: Final[dict[str, Any]] = {name: _model(name, kind) for name, kind in KINDS.items()}
 
 
 def now_of(engine: Engine) -> datetime:
