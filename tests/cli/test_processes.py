@@ -21,8 +21,8 @@ from tests.cli.running import CliRunner, as_json, command, run, variables
 from tests.guard import GUARD
 from ttl_odm.cli.commands import cli
 from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.progress import ProgressDisplay
 from ttl_odm.cli.run import log_to
-from ttl_odm.cli.sweep import ProgressDisplay
 from ttl_odm.cli.urls import public_url
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sweeper import Progress

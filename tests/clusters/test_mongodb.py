@@ -26,7 +26,7 @@ from ttl_odm.beanie import TTLMixin, ensure_indexes, touch, ttl_database
 from ttl_odm.beanie.sweep.leases import CollectionLeases
 from ttl_odm.beanie.sweep.store import MongoStore
 from ttl_odm.cli.application import Application
-from ttl_odm.cli.replicas import check_replicas
+from ttl_odm.cli.check import check_replicas
 from ttl_odm.errors import ExpiredError
 from ttl_odm.replication import ReplicationLag
 from ttl_odm.sweeper import AsyncSweeper, Server, TransientStoreError

@@ -17,7 +17,7 @@ from tests.clusters.lagging import sweep_that_waits
 from tests.clusters.members import revive, running, until
 from tests.sql.sweeping import HOUR, add, cart, left
 from ttl_odm.cli.application import Application
-from ttl_odm.cli.replicas import check_replicas
+from ttl_odm.cli.check import check_replicas
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.replication import ReplicationLag
 from ttl_odm.sqlalchemy import touch

@@ -1,18 +1,20 @@
-"""``ttl-odm check``: is the database as the declarations say, and does anybody sweep it?
+"""``ttl-odm check``: compares the database with the declarations, and looks for recent sweeps.
 
-``flask ttl check`` calls `check_application` too, and `check_replicas`.
+With ``--replica URL`` it also compares the clocks of replicas with their primary's. ``flask ttl
+check`` calls `check_application` and `check_replicas` too.
 """
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ttl_odm.cli.application import Application, answer, in_loop
-from ttl_odm.cli.connect import connect
-from ttl_odm.cli.errors import in_one_line
+from ttl_odm.cli.connect import connect, reached
+from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.cli.options import (
     Seconds,
     json_option,
@@ -21,8 +23,8 @@ from ttl_odm.cli.options import (
     sweep_option,
 )
 from ttl_odm.cli.output import Output
-from ttl_odm.cli.replicas import check_replicas
 from ttl_odm.cli.source import Source, source_options
+from ttl_odm.cli.urls import public_url
 from ttl_odm.sweeper.command_line import Status
 from ttl_odm.sweeper.findings import (
     MAX_AGE,
@@ -33,6 +35,7 @@ from ttl_odm.sweeper.findings import (
     have_failed,
     lines_of,
     look_after,
+    of_replica,
     searchable,
 )
 
@@ -166,3 +169,26 @@ async def _needs_sweeper(app: Application) -> bool:
     from ttl_odm.beanie.policy.bindings import purge_of  # noqa: PLC0415 (needs the extra)
 
     return not all(purge_of(target.entity) == "native" for target in app.targets)
+
+
+async def check_replicas(app: Application, replicas: Sequence[str]) -> list[Finding]:
+    """Compare the clocks of replicas with the primary's, which is read before and after each.
+
+    A replica whose clock differs hides rows earlier or later than its primary.
+
+    Args:
+        app: The application, connected to the primary.
+        replicas: The URLs of the replicas.
+    """
+    store, findings = app.store(), []
+    for url in replicas:
+        async with AsyncExitStack() as stack:
+            replica = (await reached(url, stack)).store()
+            if app.is_store or type(replica).__module__ != type(store).__module__:
+                raise UsageError(f"--replica {public_url(url)}: it isn't of the database's kind.")
+            server = await answer(replica.server())  # connects before the clocks are read
+            before = await answer(store.now())
+            now = await answer(replica.now())
+            after = await answer(store.now())
+        findings += of_replica(public_url(url), now, (before, after), server)
+    return findings

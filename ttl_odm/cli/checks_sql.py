@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import TIMESTAMP, inspect, text
 
-from ttl_odm.cli.checked_table import MIGRATE, MOST, up_to_most
-from ttl_odm.cli.checks_cascades import UntracedCascade
-from ttl_odm.cli.checks_links import unindexed
-from ttl_odm.cli.checks_references import LiveReferences
+from ttl_odm.cli.checked_table import MIGRATE
+from ttl_odm.cli.checks_keys import KeyChecks
 from ttl_odm.cli.checks_rows import RowChecks
 from ttl_odm.cli.checks_tables import every_metadata, second_tables
 from ttl_odm.cli.extensions import table_checks
@@ -25,10 +23,8 @@ from ttl_odm.dialects.postgresql import relation as relation_of
 from ttl_odm.inspection.evidence import Kind
 from ttl_odm.inspection.readers.sql import SECONDS, index_for, kind_of, reading_only
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
-from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_indexes
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
-from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
 from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sqlalchemy.time.clock import Seconds, clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type
@@ -102,7 +98,7 @@ def needs_sweeper(connection: Connection, targets: Sequence[Target]) -> bool:
     return not bindings
 
 
-class _Check(RowChecks):
+class _Check(RowChecks, KeyChecks):
     """The checks of one table."""
 
     def all(self) -> Sequence[Finding]:
@@ -285,45 +281,6 @@ class _Check(RowChecks):
         how = "INDEX CONCURRENTLY" if self.dialect.name == "postgresql" else "INDEX"
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
-    def _keys(self) -> Iterator[Finding]:
-        yield from unindexed(self.connection, self.binding, self.name)
-        for _, key in ReferringKeys().of_rows(self.connection, self.binding):
-            if key.restricts and not key.is_link_in(self._table.metadata):
-                follows = f"__ttl__ = Follows({key.columns[0]!r}) on the model of {key.table[1]}, "
-                yield self.warning(
-                    "restricting-key",
-                    f"{key} refers to it without ON DELETE: rows there prevent expired rows from "
-                    "being deleted",
-                    f"{follows}so that rows expire together; or ForeignKey(..., "
-                    f'ondelete="CASCADE") or "SET NULL" on {key}, in a migration',
-                )
-        for cascade in UntracedCascade.of(self.connection, self.binding):
-            yield self.warning(
-                "untraced-cascade",
-                f"{cascade.key} refers to {cascade.parent} with ON DELETE CASCADE: a DELETE there "
-                "by raw SQL or another program deletes rows here too, without their "
-                f"{cascade.records}",
-                f"delete rows of {cascade.parent} through SQLAlchemy or by a sweeper only: these "
-                "record the rows here first",
-            )
-        if rules_below(self._table):
-            for one in dependents:
-                yield from one.check(self)
-
     def _layout(self) -> Iterator[Finding]:
         """See that it is laid out as it is declared."""
         yield from whereabouts_of(self.binding).check(self)
-
-    def _references(self) -> Iterator[Finding]:
-        for references in LiveReferences.to(self.connection, self.binding):
-            key = references.key
-            if not self._is_readable:
-                message = (
-                    f"{key} refers to it; --deep counts its live rows that refer to expired ones"
-                )
-                yield self._skipped("refers-to-expired", message, self._deeper)
-                continue
-            rows = up_to_most(references.count(MOST))
-            if rows:
-                message = f"live rows of {key} refer to expired rows: {rows}; {references.outcome}"
-                yield self.warning("refers-to-expired", message, references.fix)

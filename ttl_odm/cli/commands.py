@@ -15,10 +15,9 @@ from ttl_odm.cli.errors import SuggestingGroup, printable
 from ttl_odm.cli.extensions import Commands, commands_there
 from ttl_odm.cli.inspect import inspect
 from ttl_odm.cli.output import echo, json_text, writing
-from ttl_odm.cli.pause import pause, resume
 from ttl_odm.cli.plan import plan
 from ttl_odm.cli.run import run
-from ttl_odm.cli.status import status
+from ttl_odm.cli.status import pause, resume, status
 from ttl_odm.cli.sweep import sweep
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
-"""``ttl-odm status``: what there is to sweep, who does it, and when that was last done.
+"""``ttl-odm status``, ``pause`` and ``resume``: show or change the state that sweepers share.
 
-``flask ttl status`` calls `snapshot_of`.
+``flask ttl status`` calls `snapshot_of`; ``flask ttl pause`` and ``flask ttl resume`` call
+`set_paused`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,21 @@ from ttl_odm.cli.output import Output
 from ttl_odm.cli.source import Source, source_options
 from ttl_odm.sweeper import stop_on_signals
 from ttl_odm.sweeper.command_line import Status
-from ttl_odm.sweeper.snapshot import Snapshot, format_snapshot, look
+from ttl_odm.sweeper.snapshot import (
+    RESUMED,
+    Snapshot,
+    format_snapshot,
+    lease_dict,
+    look,
+    paused_text,
+)
 from ttl_odm.sweeper.stop import Stop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ttl_odm.cli.extensions import FurtherStatus
+    from ttl_odm.sweeper import LeaseState
     from ttl_odm.sweeper.command_line import Program
 
 
@@ -139,3 +148,50 @@ def _print(
     for one in further:
         output.code("")
         output.table(one.rows)
+
+
+@click.command()
+@source_options
+@lease_name_option
+@json_option
+def pause(source: Source, lease_name: str | None, *, as_json: bool) -> None:
+    """Stop all sweepers after their current batch, until ttl-odm resume.
+
+    Applies to every sweeper that shares the lease, in any process, and survives their restart.
+    Expired rows stay hidden meanwhile; only their space isn't freed.
+    """
+    state, output = _set_paused(source, lease_name, paused=True), Output(as_json=as_json)
+    if as_json:
+        output.json(lease_dict(state))
+    else:
+        output.code(paused_text(state, source.program(lease_name)))
+
+
+@click.command()
+@source_options
+@lease_name_option
+@json_option
+def resume(source: Source, lease_name: str | None, *, as_json: bool) -> None:
+    """Resume the sweepers that ttl-odm pause has stopped."""
+    state, output = _set_paused(source, lease_name, paused=False), Output(as_json=as_json)
+    if as_json:
+        output.json(lease_dict(state))
+    else:
+        output.code(RESUMED)
+
+
+async def set_paused(
+    app: Application, lease_name: str | None = None, *, paused: bool
+) -> LeaseState:
+    """Pause or resume the sweepers of a lease; return its state."""
+    sweeper = app.sweeper(lease_name=lease_name)
+    await answer(sweeper.pause() if paused else sweeper.resume())
+    return await answer(sweeper.status())
+
+
+def _set_paused(source: Source, lease_name: str | None, *, paused: bool) -> LeaseState:
+    async def work() -> LeaseState:
+        async with connect(source) as application:
+            return await set_paused(application, lease_name, paused=paused)
+
+    return in_loop(work)

@@ -17,15 +17,13 @@ from flask import current_app
 from flask.cli import AppGroup
 
 from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
-from ttl_odm.cli.check import check_application, check_options
+from ttl_odm.cli.check import check_application, check_options, check_replicas
 from ttl_odm.cli.errors import UsageError, printable, readable_errors
 from ttl_odm.cli.extensions import Commands, is_there
 from ttl_odm.cli.options import json_option, selection_options, sweep_option
 from ttl_odm.cli.output import echo, json_text, printable_report
-from ttl_odm.cli.pause import set_paused
 from ttl_odm.cli.plan import forecast_target, policy_options
-from ttl_odm.cli.replicas import check_replicas
-from ttl_odm.cli.status import snapshot_of
+from ttl_odm.cli.status import set_paused, snapshot_of
 from ttl_odm.inspection.evidence import SMALL
 from ttl_odm.integrations.flask.sweepers import EXTENSION, INTERVAL_KEY, AppTTL, bind_name
 from ttl_odm.sweeper import stop_on_signals
