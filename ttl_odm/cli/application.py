@@ -1,8 +1,8 @@
-"""`Application`: an engine and what to sweep with it, which every command works on.
+"""`Application`: an engine and what to sweep with it. Every command works on one.
 
-Everything runs in one event loop, also where the engine is synchronous: nothing else waits there,
-and the commands needn't be written twice. SIGINT interrupts it as if there were none. `connect`
-makes one of what ``--app`` and ``--url`` name; this module must not know how.
+Everything runs in one event loop, even with a synchronous engine: nothing else waits there, and
+the commands needn't be written twice. SIGINT interrupts it as if there were no loop. `connect`
+makes an application from ``--app`` and ``--url``; this module must not know how.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of the things to sweep: its name in reports, its class's (None for a bare table).
+    """A table or collection to sweep.
 
-    The entity is what a sweeper takes for it, a Table or a document class; None where only the
-    database or the store knows it. Its dependents expire with it and are not in the list
-    themselves.
+    Attributes:
+        name: Its name in reports.
+        model: The name of its class; None for a bare table.
+        entity: The Table or document class that a sweeper takes; None if only the database or the
+            store knows the target.
+        dependents: Targets that expire with this one. The application doesn't list them itself.
     """
 
     name: str
@@ -45,20 +48,23 @@ class Target:
     dependents: Sequence[Target] = ()
 
     def is_called(self, name: str) -> bool:
-        """Whether a name is its model's or its table's, with its schema or without."""
+        """Whether a name is its model's or its table's, with or without the schema."""
         return name in (self.name, self.name.rpartition(".")[2], self.model)
 
     def has_dependent(self, name: str) -> bool:
-        """Whether a name is that of one of its dependents."""
+        """Whether a name is one of its dependents'."""
         return any(target.is_called(name) for target in self.dependents)
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An engine (or a database of MongoDB, or a store) and what to sweep with it.
+    """An engine (or a MongoDB database, or a store) and what to sweep with it.
 
-    A store has no targets here: it knows them. The options are those of the sweeper that the
-    application itself wants; `database` is the URL as it may be printed, None where it isn't known.
+    Attributes:
+        engine: The engine, database or store.
+        targets: What to sweep; empty for a store, which knows its targets itself.
+        options: Options that the application has for its sweeper.
+        database: The URL in a form that may be printed; None if it isn't known.
     """
 
     engine: Any
@@ -73,7 +79,7 @@ class Application:
 
     @property
     def is_mongodb(self) -> bool:
-        """Whether it is MongoDB's: by the package of its class, or of what that is made of."""
+        """Whether the engine is a MongoDB database, by the package of its class or base classes."""
         packages = (base.__module__.partition(".")[0] for base in type(self.engine).__mro__)
         return not self.is_store and next(
             package in ("pymongo", "motor") for package in packages if package != "ttl_odm"
@@ -86,27 +92,29 @@ class Application:
 
     @property
     def is_async(self) -> bool:
-        """Whether it takes an `AsyncSweeper`."""
+        """Whether the engine needs an `AsyncSweeper`."""
         if self.is_store:
             return inspect.iscoroutinefunction(self.engine.purge)
         return self.is_mongodb or hasattr(self.engine, "sync_engine")
 
     def sweeper(self, **options: Any) -> Sweeper | AsyncSweeper:
-        """Make a sweeper; options that are None are those of the application."""
+        """Make a sweeper; an option that is None has the application's value."""
         return self._sweeper(self._merged(options))
 
     def counter(self, **options: Any) -> Sweeper | AsyncSweeper:
-        """Make a sweeper that only counts, whoever has the lease, and whether paused or not.
+        """Make a sweeper that only counts, regardless of the lease and of a pause.
 
-        A slip in an option that it needn't obey, such as the window, is found all the same.
+        Options that don't matter for counting, such as the window, are checked too.
         """
         self.sweeper(**options)
         return self._sweeper(count_options(self._merged(options)))
 
     def due_rows(self, count: SweepReport, chosen: int | None) -> Mapping[str, int]:
-        """Return how many rows of each table a sweep will delete, by what `counter` reported.
+        """Return how many rows of each table a sweep will delete.
 
-        The limit of rows is the `chosen` one, or that of the application.
+        Args:
+            count: The report of a `counter`.
+            chosen: The limit of rows; None for the application's.
         """
         return due_rows(count, self.options.get("max_rows") if chosen is None else chosen)
 
@@ -124,7 +132,7 @@ class Application:
         return kind(self.engine, entities, **options)
 
     def store(self) -> Any:
-        """Return what the sweepers ask: a `Store` or an `AsyncStore`."""
+        """Return the sweepers' `Store` or `AsyncStore`."""
         if self.is_store:
             return self.engine
         entities = [target.entity for target in self.targets]
@@ -137,17 +145,17 @@ class Application:
         return sqlalchemy.open_store(self.engine, entities)
 
     def all_targets(self) -> Sequence[Target]:
-        """The targets, also those that only a store knows."""
+        """Return the targets, including those that only a store knows."""
         return self.targets or [Target(name, None, None) for name in self.store().targets()]
 
     async def check_connection(self) -> None:
-        """Ask the database for its time: a wrong URL is found now, not after a minute of trying."""
+        """Ask the database for its time: a wrong URL fails now, not after a minute of retries."""
         store = self.store()
         if hasattr(store, "now"):
             await answer(store.now())
 
     async def ask(self, read: Callable[[Connection], T]) -> T:
-        """Call a function with a SQL connection, which for it is a synchronous one in any case."""
+        """Call a function with a SQL connection; the function always gets a synchronous one."""
         if self.is_async:
             async with self.engine.connect() as connection:
                 return cast("T", await connection.run_sync(read))
@@ -155,36 +163,42 @@ class Application:
             return read(connection)
 
     def select(self, models: Sequence[str], excepted: Sequence[str]) -> Application:
-        """Keep the models or tables of these names, all if there are none, but for others."""
+        """Return the application with some of its targets only: see the function `select`."""
         (selected,) = select([self], models, excepted)
         return selected
 
     def named(self, name: str) -> list[Target]:
-        """The targets that have a name: that of the model, or of the table."""
+        """Return the targets whose model or table has a name."""
         return [target for target in self.targets if target.is_called(name)]
 
 
 def select(
     applications: Sequence[Application], models: Sequence[str], excepted: Sequence[str]
 ) -> list[Application]:
-    """Keep of each the models or tables of these names, all if there are none, but for others."""
+    """Return the applications with some of their targets only.
+
+    Args:
+        applications: The applications, of which each keeps its own targets.
+        models: Names of models or tables to keep; none for all.
+        excepted: Names of models or tables to leave out.
+    """
     if not (models or excepted):
         return [*applications]
     if any(app.is_store for app in applications):
         raise UsageError("--model and --except can't be used with a custom store.")
-    every = [target for app in applications for target in app.targets]
-    chosen = [] if models else [*every]
+    targets = [target for app in applications for target in app.targets]
+    chosen = [] if models else [*targets]
     left_out: list[Target] = []
     for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
-        dependents = [name for name in names if _is_dependent(every, name)]
+        dependents = [name for name in names if _is_dependent(targets, name)]
         for name in names:
-            fitting = [target for target in every if target.is_called(name)]
+            fitting = [target for target in targets if target.is_called(name)]
             if not fitting and name not in dependents:
-                raise unknown(every, f"--{option}", name)
+                raise unknown(targets, f"--{option}", name)
             listed.extend(fitting)
-        for name in dependents:  # beside its root it adds nothing
+        for name in dependents:  # allowed if its root is listed as well, and then adds nothing
             if not any(target.has_dependent(name) for target in listed):
-                raise unknown(every, f"--{option}", name)
+                raise unknown(targets, f"--{option}", name)
     kept = [target for target in chosen if target not in left_out]
     if not kept:
         raise UsageError("--model and --except leave nothing to work on.")
@@ -200,7 +214,7 @@ def _is_dependent(targets: Sequence[Target], name: str) -> bool:
 
 
 def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
-    """The error that a name is not a target's."""
+    """Return the error for a name that isn't a target's."""
     for root in targets:
         if root.has_dependent(name):
             parent = root.model or root.name
@@ -209,13 +223,13 @@ def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
                 f"Give {parent} instead."
             )
     known = ", ".join(target.model or target.name for target in targets)
-    names = [called for target in targets for called in (target.model, target.name) if called]
+    names = [name for target in targets for name in (target.model, target.name) if name]
     hint = did_you_mean(name, names)
     return UsageError(f"{option} {name!r}: no such model; known models: {known}{hint or '.'}")
 
 
 def sql_targets(models: Any) -> list[Target]:
-    """List the tables that a sweeper sweeps for models of SQLAlchemy, with their dependents."""
+    """List the tables that a sweeper sweeps for SQLAlchemy models, with their dependents."""
     from ttl_odm.sqlalchemy.policy.references import all_rules_below  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415
 
@@ -234,17 +248,18 @@ def sql_targets(models: Any) -> list[Target]:
 
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's work, and say in a line what goes wrong in it."""
+    """Run a command's work; report its errors in a line."""
     with readable_errors(), _interruptible():
         return asyncio.run(work())
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGINT interrupt what doesn't await: imports, questions, synchronous drivers.
+    """Let SIGINT interrupt code that doesn't await: imports, prompts, synchronous drivers.
 
-    Where Python's own handler is set, asyncio.run() replaces it from Python 3.11 on, and only
-    cancels the task, which all of these never hear of. So it finds another one, that does the same.
+    From Python 3.11 on, asyncio.run() replaces Python's own handler by one that only cancels the
+    task, which such code doesn't notice. It leaves other handlers alone, so a wrapper of Python's
+    own is set.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -257,14 +272,14 @@ def _interruptible() -> Iterator[None]:
 
 
 async def answer(reply: T | Awaitable[T]) -> T:
-    """Await what has to be awaited: what a `Sweeper` or an `AsyncSweeper` returns."""
+    """Return what a `Sweeper` or an `AsyncSweeper` has returned, awaited if need be."""
     if inspect.isawaitable(reply):
         return await reply
     return reply
 
 
 def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a callback that calls two, the application's own one first."""
+    """Return a callback that calls two others in order."""
     if not (inspect.iscoroutinefunction(first) or inspect.iscoroutinefunction(second)):
 
         def call(event: Any) -> None:

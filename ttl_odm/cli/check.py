@@ -121,14 +121,14 @@ async def check_application(
     program: Program,
     lease_name: str | None = None,
 ) -> list[Finding]:
-    """Find what is not as it should be.
+    """Return what is wrong with a database, its declarations, or its sweeps.
 
     Args:
-        app: What to look at.
-        max_age: Seconds that an expired row may wait, or the last sweep be ago.
-        deep: Whether to read whole tables, however big they are.
-        program: What is typed for the commands that fix something.
-        lease_name: The lease's; None for the application's own.
+        app: The application to check.
+        max_age: Seconds that an expired row may wait, and that may pass after a sweep.
+        deep: Whether to read whole tables, regardless of their size.
+        program: Returns the command line for the name of a command that fixes something.
+        lease_name: The name of the lease; None for the application's own.
     """
     findings = await _of_database(app, max_age, deep=deep)
     targets = {target.name: target.model or target.name for target in app.all_targets()}
@@ -159,7 +159,7 @@ async def _of_database(app: Application, max_age: float, *, deep: bool) -> list[
 
 
 async def _needs_sweeper(app: Application) -> bool:
-    """Whether the database itself doesn't delete everything."""
+    """Whether some expired rows stay unless a sweeper deletes them."""
     if app.is_store:
         return True
     if not app.is_mongodb:

@@ -1,4 +1,4 @@
-"""A table that `ttl-odm check` looks at: how it is read, and how findings on it are made."""
+"""`CheckedTable`: a table that `ttl-odm check` reads, and findings about it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 MIGRATE: Final = "alembic revision --autogenerate -m ttl  (with import ttl_odm.alembic in env.py)"
 
 MOST: Final = 1_000
-"""Rows up to which those that are wrong are counted."""
+"""Rows; wrong rows are counted up to this number."""
 
 
 class CheckedTable:
-    """A table with its policy, on a connection that can only read."""
+    """A table with its policy, on a connection that only reads."""
 
     def __init__(
         self,
@@ -55,14 +55,15 @@ class CheckedTable:
         self._place = name_of(connection, self._table)
         self._deep = deep
 
-    def _tried(self, look: Callable[[], Iterator[Finding]], what: str) -> Sequence[Finding]:
+    def _tried(self, look: Callable[[], Iterator[Finding]], subject: str) -> Sequence[Finding]:
+        """Return the findings of a check, or that it failed."""
         try:
             with self.connection.begin_nested():
                 return list(look())
         except DBAPIError as error:
             why = in_one_line(error)
             fix = fix_of_unreadable(why, self._quoted, self._deeper)
-            return [self._skipped("unreadable", f"{what} can't be checked: {why}", fix)]
+            return [self._skipped("unreadable", f"{subject} can't be checked: {why}", fix)]
 
     @property
     def _quoted(self) -> str:
@@ -78,18 +79,19 @@ class CheckedTable:
 
     @cached_property
     def _needs(self) -> list[IndexNeed]:
-        """What the sweeper would search by."""
+        """The indexes that the sweeper would use."""
         return needs_of(self.binding, clock_of(self.dialect))
 
     @cached_property
     def _lacking(self) -> list[IndexNeed]:
-        """What of that isn't there."""
+        """The needed indexes that are missing."""
         return [
             need for need in self._needs if not any(index.leads_to(need) for index in self._stored)
         ]
 
     @property
     def _is_walked(self) -> bool:
+        """Whether a sweep reads the table instead of an index."""
         leads = all(
             any(index.leads_to(need) or index.leads_to(need.least) for index in self._stored)
             for need in self._needs
@@ -98,6 +100,7 @@ class CheckedTable:
 
     @cached_property
     def _is_readable(self) -> bool:
+        """Whether the whole table may be read: it is small, or ``--deep`` was given."""
         return self._deep or self._number(self._some(SMALL + 1)) <= SMALL
 
     def _some(self, most: int, *criteria: ColumnElement[bool]) -> Select[Any]:
@@ -109,11 +112,11 @@ class CheckedTable:
         return int(self.connection.execute(counted.options(include_expired())).scalar_one())
 
     def error(self, code: str, message: str, fix: str) -> Finding:
-        """A finding that is wrong."""
+        """Return a finding about something that is wrong."""
         return Finding(Severity.ERROR, code, self.name, message, fix)
 
     def warning(self, code: str, message: str, fix: str) -> Finding:
-        """A finding that works badly."""
+        """Return a finding about something that works badly."""
         return Finding(Severity.WARNING, code, self.name, message, fix)
 
     def _skipped(self, code: str, message: str, fix: str) -> Finding:
@@ -121,5 +124,5 @@ class CheckedTable:
 
 
 def up_to_most(rows: int) -> str:
-    """A number of rows that were counted up to `MOST`; empty for none."""
+    """Return the text for a number of rows that were counted up to `MOST`; empty for none."""
     return "" if rows == 0 else f"{MOST:,} or more" if rows == MOST else f"{rows:,}"

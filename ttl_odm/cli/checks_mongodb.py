@@ -1,6 +1,7 @@
-"""What `ttl-odm check` looks at in MongoDB: TTL indexes against declarations, and strays.
+"""What `ttl-odm check` looks at in MongoDB: TTL indexes, units, strays, and forgotten classes.
 
-And collections of which nobody has declared here that their documents expire.
+A class is forgotten if the documents of its collection expire, but the application doesn't declare
+it.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _STEPS: Final = {
     "changed": ("other-seconds", "has other seconds than the default ttl"),
     "removed": ("old-index", "belongs to an earlier policy"),
 }
-"""What `ensure_indexes` would do: the code of the finding, and what it says of the index."""
+"""By the outcome of a step of `ensure_indexes`: the finding's code and its words for the index."""
 
 _ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
 async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
-    """Look at all targets, and for what is none; if deep, read whole collections, however big."""
+    """Check all targets and look for forgotten classes; `deep` reads collections of any size."""
     findings = await _forgotten(database)
     for target in targets:
         findings += await _default(target)
@@ -66,7 +67,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
 
 
 async def _forgotten(database: Any) -> list[Finding]:
-    """See whether documents expire in collections that no class with a policy has."""
+    """Report collections whose documents expire although no class with a policy has them."""
     registry, findings = registry_of(database.client), []
     listed = await database.list_collection_names(authorizedCollections=True)
     for name in sorted(listed):
@@ -84,7 +85,7 @@ async def _forgotten(database: Any) -> list[Finding]:
 
 
 async def _default(target: Target) -> list[Finding]:
-    """See to a default that isn't in code."""
+    """Report problems of a default that isn't in code."""
     binding = binding_of(target.entity)
     if binding is None or not isinstance(binding.source, IndexedSource):
         return []
@@ -94,27 +95,27 @@ async def _default(target: Target) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A collection whose dependents are looked at."""
+    """A collection whose dependents are checked."""
 
     target: Target
     collection: Collection
 
     def warning(self, code: str, message: str, fix: str) -> Finding:
-        """Make a finding of what works badly."""
+        """Return a finding about something that works badly."""
         return Finding(Severity.WARNING, code, self.target.name, message, fix)
 
     def wrong_index(self, error: TTLConfigurationError, model: str) -> Finding:
-        """Make a finding of an index that contradicts what a class declares."""
+        """Return a finding about an index that contradicts the declaration of a class."""
         return _wrong_index(self.target, error, model)
 
 
 async def _dependents(target: Target) -> list[Finding]:
-    """Ask the extensions about what is deleted along with the documents."""
+    """Ask the extensions about documents that are deleted along with a target's."""
     collection: Any = collection_of(target.entity)
     if not rules_below(collection):
         return []
     checked = _Checked(target, collection)
-    return [finding for one in dependents for finding in await one.check(checked)]
+    return [finding for extension in dependents for finding in await extension.check(checked)]
 
 
 async def _indexes(target: Target) -> list[Finding]:
@@ -169,7 +170,7 @@ async def _indexes(target: Target) -> list[Finding]:
 
 
 def _in_mongosh(command: Any) -> str:
-    """Return a command as it is typed in mongosh, where there is no class to call a function of."""
+    """Return a command as it is typed in mongosh, for a target without a class."""
     text = json_util.dumps(command, json_options=json_util.RELAXED_JSON_OPTIONS)
     if '{"$date"' in text:
         text = f"EJSON.parse({json.dumps(text)})"
@@ -188,7 +189,7 @@ def _wrong_index(target: Target, error: TTLConfigurationError, model: str | None
 
 
 async def _units(target: Target) -> list[Finding]:
-    """See whether documents' own ttls are in seconds."""
+    """Report documents' own ttls that aren't in seconds."""
     collection: Any = collection_of(target.entity)
     policy = policy_of(target.entity)
     wrong = await misread(collection, policy)
@@ -236,7 +237,7 @@ async def _strays(target: Target, *, deep: bool) -> list[Finding]:
 
 
 def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
-    """What makes documents right: by ttl_odm, or, for mongosh, what they may have meant."""
+    """Return how to repair documents: by ttl_odm, or in mongosh by what they may have meant."""
     if kind.is_repairable:
         return f"await repair_strays({target.model or '...'})"
     policy, documents = policy_of(target.entity), f"db[{name!r}]"
@@ -255,7 +256,7 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
 
 
 async def _future(target: Target, collection: Any) -> list[Finding]:
-    """See whether documents count from a date that has not come yet."""
+    """Report documents whose lifetime is counted from a date in the future."""
     policy = policy_of(target.entity)
     if isinstance(policy, ExpireAt) or policy.unit is not None:
         return []

@@ -1,6 +1,6 @@
-"""What `ttl-odm check` looks at in the rows of a SQL table: values, instants, and how late it is.
+"""What `ttl-odm check` looks at in the rows of a SQL table: values, instants, and overdue rows.
 
-It reads what an index says at once; the rest of a table only if it is small, or with ``--deep``.
+It always reads what an index leads to; the rest of a table only if it is small, or with ``--deep``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class RowChecks(CheckedTable):
     """The checks of a table's rows."""
 
     def _overdue(self) -> Iterator[Finding]:
-        """See for how long expired rows have waited, where no index says so and reading does.
+        """Report how long expired rows have waited, if only reading the table shows it.
 
-        Of a big table only the first rows are read: those that were written first, as a rule, and
-        so the first to expire.
+        Of a big table only the first rows are read: as a rule they were written first, and so
+        expire first.
         """
         if not self._is_walked:
             return
@@ -67,7 +67,7 @@ class RowChecks(CheckedTable):
             yield self._skipped("overdue", message, self._deeper)
 
     def _values(self) -> Iterator[Finding]:
-        """Look for values that are not a ttl, where no CHECK keeps them out."""
+        """Report invalid ttls, if no CHECK keeps them out."""
         own = self.binding.override
         if own is None:
             return
@@ -108,9 +108,9 @@ class RowChecks(CheckedTable):
             )
 
     def _lack_of_check(self, column: str) -> tuple[str, str] | None:
-        """Why no CHECK keeps out what is not a ttl, and the fix; None where one does."""
+        """Return why no CHECK keeps out invalid ttls, and the fix; None if one does."""
         if self._is_mysql:
-            # SQLAlchemy reflects no CHECK that stands at a column.
+            # SQLAlchemy doesn't reflect a CHECK that is declared with a column.
             create = self.connection.exec_driver_sql(f"SHOW CREATE TABLE {self._quoted}").one()[1]
             condition = clock_of(self.dialect).ttl_check(column)
             check = check_on(str(create), column, condition)
@@ -133,7 +133,7 @@ class RowChecks(CheckedTable):
         return "text and fractions pass the CHECK of an earlier release on", MIGRATE
 
     def _undated(self) -> Iterator[Finding]:
-        """Find rows without an instant where the model has promised that each has one."""
+        """Report rows without an instant in a column that the model declares NOT NULL."""
         stamp, name = self.binding.last_modified, self.binding.last_modified.name
         quoted = self.dialect.identifier_preparer.quote(name)
         if not self._is_readable:
@@ -157,7 +157,7 @@ class RowChecks(CheckedTable):
         yield self.warning("nullable-column", message, alter)
 
     def _endless(self) -> Iterator[Finding]:
-        """Find rows without an instant to count from, in a column that may be NULL."""
+        """Report rows without an instant to count from, in a column that may be NULL."""
         stamp, name = self.binding.last_modified, self.binding.last_modified.name
         if not (self._is_readable or any(index.leads_to(_by(name)) for index in self._stored)):
             message = f"{name} may be NULL, and the table is big; --deep reads all of it"
@@ -171,10 +171,10 @@ class RowChecks(CheckedTable):
             )
 
     def _future(self) -> Iterator[Finding]:
-        """Find rows that count from an instant which has not come yet."""
+        """Report rows whose lifetime is counted from an instant in the future."""
         binding = self.binding
         if isinstance(binding.policy, ExpireAt):
-            return  # whose instants are meant to lie ahead
+            return  # its instants are meant to lie in the future
         clock, stamp = clock_of(self.dialect), binding.last_modified
         storage = binding.instants.on(clock)
         latest = clock.literal(f"({clock.now} + {AHEAD} * {clock.second})")
@@ -193,26 +193,26 @@ class RowChecks(CheckedTable):
             )
 
     def _latest(self, stamp: ColumnElement[Any]) -> Any:
-        """The latest instants, a thousand, by an index; all of them where the table is small.
+        """Return the latest thousand instants, by an index, or all instants of a small table.
 
-        None where that would read a big table.
+        None if that would read a big table.
         """
         binding = self.binding
-        every = select(stamp.label("latest")).where(stamp.is_not(None))
+        instants = select(stamp.label("latest")).where(stamp.is_not(None))
         need = next(iter(self._needs), _by(binding.last_modified.name)).least
         if not any(index.leads_to(need) for index in self._stored):
             if not self._is_readable:
                 return None
         elif need.is_partial:
             index = PartIndex(binding, Part.INHERITING, clock_of(self.dialect))
-            every = every.where(index.holds(binding.table))
-            every = every.order_by(index.end(binding.table).desc()).limit(MOST)
+            instants = instants.where(index.holds(binding.table))
+            instants = instants.order_by(index.end(binding.table).desc()).limit(MOST)
         else:
-            every = every.order_by(stamp.desc()).limit(MOST)
-        return every.options(include_expired()).subquery()
+            instants = instants.order_by(stamp.desc()).limit(MOST)
+        return instants.options(include_expired()).subquery()
 
     def _units(self) -> Iterator[Finding]:
-        """Find numbers in another unit than the policy reads: milliseconds as seconds, mostly."""
+        """Report numbers in a unit other than the policy's: mostly milliseconds as seconds."""
         for wrong in misread(self.connection, self.binding):
             report = self.error if wrong.is_most else self.warning
             if wrong.form is not None:
@@ -226,7 +226,7 @@ class RowChecks(CheckedTable):
             yield report(WRONG_UNIT, message, self._converted(wrong))
 
     def _rewritten(self, wrong: Misread) -> str:
-        """How to make dates of texts; on SQLite a statement that adds or removes the time."""
+        """Return how to turn texts into dates: on SQLite, by adding or removing the time."""
         name = self.dialect.identifier_preparer.quote(wrong.field)
         day = _DAY.match(str(wrong.example))
         if day is None or self.dialect.name != "sqlite":
@@ -239,7 +239,7 @@ class RowChecks(CheckedTable):
         return f"correct the program that writes {wrong.field}, then: {statement}"
 
     def _converted(self, wrong: Misread) -> str:
-        """The statement that changes values to the unit in which they are read."""
+        """Return the statement that converts values to the unit in which they are read."""
         name = self.dialect.identifier_preparer.quote(wrong.field)
         if wrong.is_lifetime:
             value = f"{name} / 1000" if wrong.unit else "NULL"
@@ -249,13 +249,13 @@ class RowChecks(CheckedTable):
             is_native = self.binding.instants.native
             declared = clock_of(self.dialect).per_second if is_native else None
             factors: dict[str | None, int] = {unit: factor for unit, factor, _ in UNITS}
-            here, there = declared or factors[self.binding.policy.unit], factors[wrong.unit]
-            value = f"{name} * {here // there}" if here > there else f"{name} / {there // here}"
-            criterion = f"{name} BETWEEN {EARLIEST * there} AND {LATEST * there}"
+            new, old = declared or factors[self.binding.policy.unit], factors[wrong.unit]
+            value = f"{name} * {new // old}" if new > old else f"{name} / {old // new}"
+            criterion = f"{name} BETWEEN {EARLIEST * old} AND {LATEST * old}"
         return f"UPDATE {self._quoted} SET {name} = {value} WHERE {criterion}"  # noqa: S608 (shown)
 
     def _set_back(self, latest: ColumnElement[Any]) -> str:
-        """The statement that sets instants of the future to now."""
+        """Return the statement that sets instants in the future to now."""
         clock, stamp = clock_of(self.dialect), self.binding.last_modified
         storage = self.binding.instants.on(clock)
         statement = self._set_to_now(lambda instant: storage.instant(instant) > latest)
@@ -265,19 +265,19 @@ class RowChecks(CheckedTable):
         return f"{zone}{statement}"
 
     def _set_to_now(self, condition: Callable[[ColumnElement[Any]], ColumnElement[bool]]) -> str:
-        """The statement that sets the instants of some rows to now."""
+        """Return the statement that sets the instants of some rows to now."""
         clock, stamp = clock_of(self.dialect), self.binding.last_modified
         storage = self.binding.instants.on(clock)
         bare = bare_table(self._table.name, column(stamp.name), schema=self._table.schema)
         instant = bare.c[stamp.name]
         now = storage.stored(clock.literal(clock.stamp))
         statement = update(bare).where(condition(instant)).values({instant: now})
-        # Not by the driver's own dialect, which may double each % sign.
+        # The driver's own dialect may double each % sign.
         plain = registry.load(self.dialect.name)(paramstyle="named")
         compiled = statement.compile(dialect=plain, compile_kwargs={"literal_binds": True})
         return " ".join(str(compiled).split())
 
 
 def _by(column: str) -> IndexNeed:
-    """An index on a column alone."""
+    """Return the need of an index on a column alone."""
     return IndexNeed(Part.INHERITING, column)

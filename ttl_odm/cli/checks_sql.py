@@ -1,7 +1,7 @@
 """What `ttl-odm check` looks at in a SQL database. It only reads.
 
-Cheap questions to the catalogue and to the sweeper's indexes are always asked; what has to read a
-whole table only if the table is small or the user says ``--deep``.
+Checks of the catalogue and of the sweeper's indexes are cheap and always run. A check that has to
+read a whole table runs only if the table is small, or with ``--deep``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHERE schemaname = COALESCE(CAST(:schema AS text), current_schema())
 AND tablename = :table AND attname = :column
 """)
 _ORDERED: Final = 0.9
-"""Correlation from which on the expired rows are in few stretches of a table."""
+"""Correlation from which on the expired rows are close together in a table."""
 
 _UPDATES: Final = text("""
 SELECT n_tup_upd AS updated, n_tup_hot_upd AS hot, n_tup_del AS deleted
@@ -56,20 +56,22 @@ FROM pg_catalog.pg_stat_all_tables
 WHERE relid = CAST(:relation AS text)::regclass AND n_tup_hot_upd < 0.1 * n_tup_upd
 """)
 _MANY: Final = 100_000
-"""Updates below which nobody notices what they cost."""
+"""Updates; below this number their cost is negligible."""
 
 _OFTEN: Final = 20
-"""Updates for each deleted row from which on the indexes cost more than they save."""
+"""Updates per deleted row from which on the indexes cost more than they save."""
 
 
 def check(
     connection: Connection, targets: Sequence[Target], max_age: float, *, deep: bool
 ) -> list[Finding]:
-    """Look at all targets; if deep, read whole tables, however big.
+    """Check all targets.
 
-    Expired rows are overdue after `max_age` seconds.
-
-    The connection is thrown away afterwards: it has been made one that can only read.
+    Args:
+        connection: Is invalidated at the end: until then it is made read-only.
+        targets: The tables.
+        max_age: Seconds after which expired rows are overdue.
+        deep: Whether to read whole tables, regardless of their size.
     """
     findings: list[Finding] = []
     everywhere = every_metadata()
@@ -86,13 +88,13 @@ def check(
 def needs_sweeper(connection: Connection, targets: Sequence[Target]) -> bool:
     """Whether expired rows of some target stay unless a sweeper deletes them.
 
-    The connection is fresh from the pool.
+    The connection must be in no transaction.
     """
     bindings = [binding_of(target.entity) for target in targets]
     for binding in bindings:
         if binding is None or not is_ttl_on(connection, binding):
             continue
-        with connection.begin():  # `is_ttl_on` has one of its own where defaults are looked up
+        with connection.begin():  # `is_ttl_on` begins its own where it looks defaults up
             if all(checks.needs_sweeper(connection, binding) for checks in table_checks()):
                 return True
     return not bindings
@@ -102,7 +104,7 @@ class _Check(RowChecks, KeyChecks):
     """The checks of one table."""
 
     def all(self) -> Sequence[Finding]:
-        """Give what is not as it should be, and what can't be looked at, as in a locked table."""
+        """Return all findings, including that a check failed, as on a locked table."""
         return self._tried(self._findings, "the table")
 
     def _findings(self) -> Iterator[Finding]:
@@ -131,24 +133,24 @@ class _Check(RowChecks, KeyChecks):
             yield from self._tried(self._endless, stamp.name)
         units = self._tried(self._units, "units")
         yield from units
-        looks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
             ("indexes", self._indexes),
             ("the cost of indexes", self._hot_updates),
             *([] if is_misread(units) else [("overdue rows", self._overdue)]),
             ("foreign keys", self._keys),
             ("its layout", self._layout),
-            *((checks.subject, partial(checks.findings, self)) for checks in table_checks()),
+            *((others.subject, partial(others.findings, self)) for others in table_checks()),
             ("references to it", self._references),
             ("values", self._values),
             (f"the future of {stamp.name}", self._future),
         ]
-        for what, look in looks:
-            yield from self._tried(look, what)
+        for subject, look in checks:
+            yield from self._tried(look, subject)
 
     def _type(self, column: Column[Any], stored: TypeEngine[Any]) -> Iterator[Finding]:
-        """See that a column holds what it is declared to hold: instants are read by that."""
+        """Compare a column's type with the declared one, by which instants are read."""
         if self.dialect.name == "sqlite":
-            return  # which stores any type in any column
+            return  # any column stores any type
         declared = kept_type(column.type, clock_of(self.dialect).family)
         if self._held(declared) != self._held(stored):
             yield self.error(
@@ -159,14 +161,14 @@ class _Check(RowChecks, KeyChecks):
             )
 
     def _held(self, kind: TypeEngine[Any]) -> tuple[Kind, bool]:
-        """What a column's type holds, as far as it decides how instants are read."""
+        """Return what a column's type says about how its instants are read."""
         held = kind_of(kind)
-        if held is Kind.AWARE and self._is_mysql:  # which knows no others
+        if held is Kind.AWARE and self._is_mysql:  # which has no aware types
             held = Kind.NAIVE
         return held, self._is_mysql and isinstance(kind, TIMESTAMP)
 
     def _indexes(self) -> Iterator[Finding]:
-        """See that the sweeper has what it searches by, unless the model wants the table walked."""
+        """Report missing indexes of the sweeper, unless the model wants the table scanned."""
         if self.binding.sweep == "scan":
             return
         for need in self._lacking:
@@ -182,7 +184,7 @@ class _Check(RowChecks, KeyChecks):
             )
 
     def _missing(self, need: IndexNeed) -> Iterator[Finding]:
-        """Report an index that isn't there, or isn't as it should be."""
+        """Report an index that is missing, invalid or wrong."""
         quote = self.dialect.identifier_preparer.quote
         suffix = "own" if need.part is Part.OWN else "inherited"
         name = index_name(self._table.name, f"ttl_{suffix}")
@@ -218,7 +220,7 @@ class _Check(RowChecks, KeyChecks):
             )
 
     def _is_in_order(self, column: str) -> bool:
-        """Whether PostgreSQL has found the rows of a table to lie in the order of a column."""
+        """Whether PostgreSQL's statistics say that a table's rows are in the order of a column."""
         if self.dialect.name != "postgresql":
             return False
         schema, table = self._place
@@ -229,7 +231,7 @@ class _Check(RowChecks, KeyChecks):
         )
 
     def _hot_updates(self) -> Iterator[Finding]:
-        """Say what the indexes over the last modification cost a table that is mostly updated."""
+        """Report what the indexes on the last modification cost a table that is mostly updated."""
         if self.dialect.name != "postgresql" or not self.binding.stamps or self._is_walked:
             return
         relation = {"relation": relation_of(*self._place)}
@@ -247,7 +249,7 @@ class _Check(RowChecks, KeyChecks):
         )
 
     def _declares(self, need: IndexNeed) -> bool:
-        """Whether the model has the index, so that a migration would make it."""
+        """Whether the model declares the index, so that a migration would create it."""
         own = self.binding.override
         if own is not None and need.is_partial:
             return isinstance(own.type, Seconds)
@@ -255,7 +257,7 @@ class _Check(RowChecks, KeyChecks):
         return need.column in {column.name for column in firsts if column is not None}
 
     def _creation(self, need: IndexNeed, name: str, *, method: str = "") -> str:
-        """The statement that makes an index, while others write."""
+        """Return the statement that creates an index without blocking writes."""
         stamp, own = self.binding.last_modified, self.binding.override
         if own is None or not need.is_partial:
             schema = self._table.schema
@@ -282,5 +284,5 @@ class _Check(RowChecks, KeyChecks):
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
 
     def _layout(self) -> Iterator[Finding]:
-        """See that it is laid out as it is declared."""
+        """Compare the table's layout with the declared one."""
         yield from whereabouts_of(self.binding).check(self)

@@ -1,7 +1,7 @@
 """What `ttl-odm check` looks at in the application: other Table objects of a table with a policy.
 
-Those that have the policy too are as they should be. One that lacks a column of it, or that may be
-one of several, is not filtered, or refused when a statement names it.
+A Table object that shares the policy is fine. One that lacks a column of the policy isn't filtered,
+and one that several policies fit is rejected when a statement names it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def second_tables(
     """Find Table objects in the process that don't get the policy of a table.
 
     Args:
-        target: What the table is called to people.
+        target: The table's name in findings.
         binding: Its policy.
-        dialect: The database's.
-        everywhere: What `every_metadata` returns, which takes too long to ask for each table.
+        dialect: The database's dialect.
+        everywhere: The result of `every_metadata`, which takes too long to compute for each table.
     """
     for table in _others(binding.table, dialect, everywhere):
         policies = policies_for(table, dialect)
@@ -58,7 +58,7 @@ def second_tables(
 
 
 def _others(table: Table, dialect: Dialect, everywhere: Sequence[MetaData]) -> Iterator[Table]:
-    """The Tables of that schema and name that have no policy yet, and don't want one."""
+    """Find Tables of the same schema and name without a policy, unless they opt out of it."""
     schema = table.schema or dialect.default_schema_name
     for metadata in everywhere:
         for other in list(metadata.tables.values()):
@@ -72,7 +72,7 @@ def _others(table: Table, dialect: Dialect, everywhere: Sequence[MetaData]) -> I
 
 
 def every_metadata() -> list[MetaData]:
-    """Every MetaData that a module of the process has: itself, by a Table, a class, a registry."""
+    """Return every MetaData that a module of the process has, if only by a Table or class."""
     return list(dict.fromkeys(_metadata()))
 
 
@@ -98,5 +98,5 @@ def _name(table: Table) -> str:
     for mapper in compat.mappers():
         if mapper.local_table is table:
             return f"{mapper.class_.__module__}.{mapper.class_.__qualname__}"
-    beside = sorted(name for name in table.metadata.tables if name != table.key)
-    return f"a Table in a MetaData {f'with {beside[0]}' if beside else 'of its own'}"
+    others = sorted(name for name in table.metadata.tables if name != table.key)
+    return f"a Table in a MetaData {f'with {others[0]}' if others else 'of its own'}"

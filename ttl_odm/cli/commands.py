@@ -1,4 +1,4 @@
-"""The commands of ``ttl-odm``: what they are called and take. What they do is elsewhere."""
+"""The group of all commands of ``ttl-odm``. Each command has a module of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ttl_odm import __version__
 from ttl_odm.cli import configuration
 from ttl_odm.cli.check import check
 from ttl_odm.cli.errors import SuggestingGroup, printable
-from ttl_odm.cli.extensions import Commands, commands_there
+from ttl_odm.cli.extensions import Commands, installed_commands
 from ttl_odm.cli.inspect import inspect
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.plan import plan
@@ -29,10 +29,10 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix":
 
 
 class _Commands(SuggestingGroup):
-    """A group whose commands say why they failed: no password, and JSON where it is asked for."""
+    """A group whose commands report failures without passwords, and as JSON with ``--json``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look for ``--json`` before anything in the line can be wrong, and for ``--config``."""
+        """Find ``--json`` before click can reject the line; move ``--config`` to the front."""
         ctx.meta[__name__] = "--json" in args
         with writing():  # the help or the version
             return super().parse_args(ctx, _config_first(args))
@@ -43,8 +43,8 @@ class _Commands(SuggestingGroup):
             with writing():
                 return super().invoke(ctx)
         except click.ClickException as error:
-            # click quotes what it can't take, and that may be a URL in the wrong place. Each of
-            # its errors makes its text out of `message`, which is final for type checkers alone.
+            # click quotes words that it rejects, perhaps a URL in the wrong place. Each of its
+            # errors makes its text from `message`, which is final for type checkers only.
             error.message = printable(error.message)  # type: ignore[misc]
             if ctx.meta[__name__]:
                 content = {"message": error.format_message(), "status": error.exit_code}
@@ -55,7 +55,7 @@ class _Commands(SuggestingGroup):
 def _config_first(args: list[str]) -> list[str]:
     """Return the words with ``--config FILE`` before the command, wherever it was typed.
 
-    The file has the defaults of all options, so it is read before the command's own are.
+    The file has the defaults of all options, so it is read before the command's options.
     """
     end = args.index("--") if "--" in args else len(args)
     first: list[str] = []
@@ -82,12 +82,12 @@ def _config_option(**settings: Any) -> Callable[[_Command], _Command]:
 
 
 def _prepare(command: click.Command) -> None:
-    """Add ``--config``, for the help and for completion: its value has been moved to the front."""
+    """Add ``--config`` for the help and for completion; its value has been moved to the front."""
     for part in command.commands.values() if isinstance(command, click.Group) else [command]:
         _config_option(expose_value=False, allow_from_autoenv=False)(part)
 
 
-_COMMANDS: Final = Commands(commands_there(), _prepare)
+_COMMANDS: Final = Commands(installed_commands(), _prepare)
 
 
 @click.group(cls=_Commands, commands=_COMMANDS, context_settings=_SETTINGS)

@@ -1,12 +1,12 @@
-"""``[tool.ttl_odm]`` in a file, pyproject.toml or another one: defaults of the commands' options.
+"""``[tool.ttl_odm]`` in pyproject.toml or another file: defaults of the commands' options.
 
-A key is the name of an option with underscores. What stands in ``[tool.ttl_odm]`` itself holds for
-every command that has the option, and ``[tool.ttl_odm.sweep]`` for that command
-(``[tool.ttl_odm.policy]`` for all of its subcommands);
-``[tool.ttl_odm.tables]`` has the policies of tables without a model. Options win over environment
-variables, these over the file. A password has no place in it: ``url =
-"$DATABASE_URL"`` names the environment variable that has the URL. A relative path of a SQLite file
-is relative to the settings file: cron and systemd start in a directory of their own.
+A key is the name of an option with underscores. A key in ``[tool.ttl_odm]`` itself holds for every
+command that has the option, one in ``[tool.ttl_odm.sweep]`` for that command, and one in
+``[tool.ttl_odm.policy]`` for all of its subcommands. ``[tool.ttl_odm.tables]`` has the policies of
+tables without a model. Options take precedence over environment variables, which take precedence
+over the file. The file shouldn't have passwords: ``url = "$DATABASE_URL"`` names the environment
+variable that has the URL. A relative path of a SQLite file starts at the settings file, since cron
+and systemd start commands in a directory of their own.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ FILE: Final = "pyproject.toml"
 
 
 class Configuration(NamedTuple):
-    """What the file says: click's ``default_map``, and tables with their policies."""
+    """The content of the file: click's ``default_map``, and tables with their policies."""
 
     defaults: dict[str, Any]
     tables: dict[str, Declared]
 
 
 def read(commands: Commands, file: Path | None) -> Configuration:
-    """Read the file, or pyproject.toml, here or above; a key that no command knows is refused.
+    """Read the file, or the nearest pyproject.toml in this directory or above.
 
-    The defaults are those of commands that are loaded, as the one is that will run. A command of an
-    extension is loaded if something is set for it, or might be.
+    The defaults are those of the loaded commands, which include the command that will run. A
+    command of an extension is loaded if the file has, or may have, a key for it.
+
+    Raises:
+        UsageError: The file can't be read, or no command knows one of its keys.
     """
     _check_environment(commands)
     path = _nearest() if file is None else file
@@ -62,10 +65,10 @@ def read(commands: Commands, file: Path | None) -> Configuration:
         for table in (shared, *own.values()):
             if isinstance(url := table.get("url"), str):
                 table["url"] = in_folder(url, path.parent)
-    every = _options(commands.loaded.values())
-    if not every.keys() >= shared.keys():
-        every = _options(commands.values())
-    _check(shared, every, f"{path}: [tool.ttl_odm]")
+    options = _options(commands.loaded.values())
+    if not options.keys() >= shared.keys():
+        options = _options(commands.values())
+    _check(shared, options, f"{path}: [tool.ttl_odm]")
     _check(own, commands, f"{path}: [tool.ttl_odm], as a command name,")
     for name, table in own.items():
         _check(table, _options([commands[name]]), f"{path}: [tool.ttl_odm.{name}]")
@@ -86,16 +89,16 @@ def read(commands: Commands, file: Path | None) -> Configuration:
 
 
 def _options(commands: Iterable[click.Command]) -> _Options:
-    """The options of some commands, and of their subcommands."""
+    """Return the options of some commands and of their subcommands."""
     parts = chain.from_iterable(_parts(command).values() for command in commands)
     return dict(chain.from_iterable(options.items() for options in parts))
 
 
 def _parts(command: click.Command) -> dict[str, _Options]:
-    """The options of each subcommand of a group; of any other command under an empty name."""
+    """Return the options of each subcommand of a group; any other command's have an empty name."""
     if isinstance(command, click.Group):
         return {name: _parts(part)[""] for name, part in command.commands.items()}
-    # --config itself, which no command gets, can't be in the file.
+    # --config, which isn't exposed to commands, can't be in the file.
     return {
         "": {
             option.name: option for option in command.params if option.name and option.expose_value
@@ -110,7 +113,7 @@ def _nearest() -> Path | None:
 
 
 def working_directory() -> Path:
-    """Where we are; it may have been deleted since."""
+    """Return the working directory, unless it has been deleted."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -132,13 +135,13 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _check_environment(commands: Commands) -> None:
-    """Reject variables of a command that no option has: click would ignore them.
+    """Reject environment variables of a command that belong to no option of it.
 
-    ``TTL_ODM_SWEEP_MODEL`` for ``..._MODELS`` would then sweep everything.
+    click would ignore them, and ``TTL_ODM_SWEEP_MODEL`` for ``..._MODELS`` would sweep everything.
     """
     for command in commands:
         prefix = f"TTL_ODM_{_in_variables(command)}_"
-        # Kubernetes sets such ones for a service that is called ttl-odm-run.
+        # Kubernetes sets these for a service whose name is ttl-odm-run.
         kubernetes = (f"{prefix}SERVICE_", f"{prefix}PORT")
         variables = [
             variable
@@ -167,7 +170,7 @@ def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
 
 
 def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
-    """Refuse what click would convert, as true to 1, or fail at, as a list or a date."""
+    """Reject values that click would convert (true to 1) or fail on (a list, a date)."""
     if option.multiple:
         if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
             raise UsageError(f"{where} = {value!r}: give a list of names.")
@@ -177,14 +180,15 @@ def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
     kinds = (str, bool) if is_flag else (str,) if is_path else (str, int, float)
     is_whole = isinstance(option.type, type(click.INT))
     is_number = is_whole or isinstance(option.type, (type(click.FLOAT), Duration))
-    wanted = "true or false" if is_flag else "a number" if is_number else "a string"
+    kind = "true or false" if is_flag else "a number" if is_number else "a string"
     if not isinstance(value, kinds) or (isinstance(value, bool) and not is_flag):
-        raise UsageError(f"{where} = {value!r}: give {wanted}.")
+        raise UsageError(f"{where} = {value!r}: give {kind}.")
     if is_whole and isinstance(value, float):
         raise UsageError(f"{where} = {value!r}: give a whole number.")
 
 
 def _resolved(value: Any, option: click.Parameter, where: str) -> Any:
+    """Return a value of the file, which may name an environment variable."""
     _check_kind(value, option, where)
     if not (isinstance(value, str) and value.startswith("$")):
         return value

@@ -1,6 +1,6 @@
-"""What ``--app`` and ``--url`` name, as an `Application` whose connections end with the command.
+"""`connect`: an `Application` from ``--app`` and ``--url``, whose connections end with the command.
 
-Also ``module:attribute`` by itself: importing it, and saying well why that failed.
+Also `load`, which imports a ``module:attribute`` and reports well why that failed.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ _PAIR: Final = (
 
 @asynccontextmanager
 async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[Application]:
-    """Give the application that was named, and close what was opened for it.
+    """Open the application of a source, and close its connections at the end.
 
-    Its targets are what has a TTL; or every table or document class, and then a URL alone will do.
-    The source's own tables come after them.
+    Args:
+        source: Names the application. Its tables become the last targets.
+        with_ttl: Whether the targets are only those with a TTL. If not, they are all tables or
+            document classes, and a URL alone is enough.
     """
     app, url, tables = source.app, source.url, source.tables
     if app is None and not tables and (with_ttl or url is None):
@@ -64,7 +66,7 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
     models = None if app is None else load(app, "--app")
     async with AsyncExitStack() as stack:
         if app is not None and callable(models) and not isinstance(models, type):
-            # The variable and the file may hold one for others; who types it means this command.
+            # A URL in a variable or a file may be meant for other commands, but not a typed one.
             if source.is_url_typed:
                 raise UsageError(
                     f"--url: --app {app!r} is a function, which chooses the database itself."
@@ -89,7 +91,7 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
 
 
 async def reached(url: str, stack: AsyncExitStack) -> Application:
-    """Return the database of a URL, without targets; its connections end with the stack."""
+    """Return the database of a URL, without targets; the stack closes its connections."""
     if urls.is_mongodb(url):
         return Application(await _mongodb(url, None, None, stack), database=urls.public_url(url))
     engine = urls.sql_engine(url)
@@ -104,7 +106,7 @@ async def reached(url: str, stack: AsyncExitStack) -> Application:
 async def _with_tables(
     made: Application, tables: Mapping[str, Declared], stack: AsyncExitStack
 ) -> Application:
-    """Add the tables and collections that no model stands for; whose model does is refused."""
+    """Add the tables and collections without a model as targets; reject those with one."""
     if not tables:
         return made
     if made.is_store:
@@ -116,20 +118,20 @@ async def _with_tables(
         await init_beanie(database=made.engine, document_models=classes)
         own = _documents(classes, with_ttl=True)
     else:
-        found = await made.ask(partial(reflected, tables=tables, ending=stack))
-        own = _tables(found, with_ttl=True)
+        bare_tables = await made.ask(partial(reflected, tables=tables, ending=stack))
+        own = _tables(bare_tables, with_ttl=True)
     for target in own:
         if known := made.named(target.name):
             raise UsageError(
                 f"{tables[target.name].where}: --app has a model for this table, "
                 f"{known[0].model or known[0].name}, which declares its policy."
             )
-    own = [replace(target, model=None) for target in own]  # its class is none of the user's
+    own = [replace(target, model=None) for target in own]  # the class, if any, isn't the user's
     return replace(made, targets=[*made.targets, *own])
 
 
 def load(spec: str, option: str) -> Any:
-    """Import ``package.module:attribute``, an option's value; first from the working directory."""
+    """Import the ``package.module:attribute`` of an option, first from the working directory."""
     module_name, colon, path = spec.partition(":")
     if not (colon and module_name and path):
         raise UsageError(f"{option} {spec!r}: give MODULE:NAME, such as myapp.models:Base.")
@@ -162,7 +164,7 @@ def load(spec: str, option: str) -> Any:
 
 
 def _failure(what: str, error: Exception) -> UsageError:
-    """Return the error that code of the application's failed, and in which line."""
+    """Return the error for a failure in the application's code, with the line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return UsageError(
         f"{what} failed with {type(error).__name__}: {in_one_line(error)} "
@@ -183,7 +185,7 @@ async def _from_factory(
         raise
     except Exception as error:
         raise _failure(f"--app {app!r}: calling it", error) from error
-    # One thing alone can only be a store, which knows its targets.
+    # A single value can only be a store, which knows its targets.
     parts = result if isinstance(result, (tuple, list)) else (result, None)
     wrong = UsageError(f"--app {app!r}: {app.partition(':')[2]}() {_PAIR}")
     lengths = (2, 3)
@@ -195,7 +197,7 @@ async def _from_factory(
     made = Application(engine, options=cast("SweepOptions", options))
     if made.is_store:
         return made
-    if made.is_mongodb:  # where `url` would be a collection
+    if made.is_mongodb:  # `url` would be a collection there
         return replace(made, targets=_documents(models, with_ttl=with_ttl))
     url = getattr(engine, "url", None)
     database = None if url is None else urls.public_url(url.render_as_string(hide_password=True))
@@ -203,7 +205,7 @@ async def _from_factory(
 
 
 def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
-    """List the TTL tables, or all tables, of a declarative base, models, and so on."""
+    """List the tables with a TTL, or all tables, of a declarative base or of models."""
     if not with_ttl:
         from ttl_odm.inspection.readers.models import models_of  # noqa: PLC0415 (needs the extra)
 
@@ -223,7 +225,7 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
 
 
 def _second_table(models: Any) -> str | None:
-    """What is wrong with a MetaData of which a Table shares the policy of another; None if none."""
+    """Return the error for a MetaData with a second Table of a policy; None if it has none."""
     from ttl_odm.sqlalchemy.policy.second_tables import policies_for  # noqa: PLC0415 (the extra)
 
     for table in getattr(getattr(models, "metadata", models), "tables", {}).values():
@@ -237,7 +239,7 @@ def _second_table(models: Any) -> str | None:
 
 
 def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
-    """List the TTL classes, or all, among document classes that `init_beanie` has seen."""
+    """List the classes with a TTL, or all, among classes that `init_beanie` has seen."""
     from ttl_odm.beanie.policy.bindings import (  # noqa: PLC0415 (needs the extra)
         binding_of,
         check_enforced,
@@ -254,7 +256,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     ]
     if with_ttl and not targets:
         for model in classes:
-            _ = (rule := rule_of(model)) and rule.links  # says what is wrong
+            _ = (rule := rule_of(model)) and rule.links  # raises if the rule is wrong
         raise UsageError(
             f"{models!r} has no document class with a TTL: add TTLMixin to one or enable() it. "
             f"{_UNSEEN}"
@@ -263,7 +265,7 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
 
 
 def _dependents(model: Any) -> Sequence[Target]:
-    """List the classes whose documents go with those of a class."""
+    """List the classes whose documents expire with those of a class."""
     from ttl_odm.beanie.policy.bindings import binding_of, collection_of  # noqa: PLC0415
     from ttl_odm.beanie.policy.rules import all_rules_below  # noqa: PLC0415
 
@@ -282,7 +284,7 @@ def _listed(models: Any) -> list[Any]:
 
 
 async def _mongodb(url: str, models: Any, app: str | None, stack: AsyncExitStack) -> Any:
-    """Connect, and let Beanie see the classes."""
+    """Connect, and call `init_beanie` for the classes."""
     name = urls.mongodb_name(url)
     from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
 

@@ -1,8 +1,7 @@
-"""``ttl-odm demo``: what the library does, to watch, in about eight seconds.
+"""``ttl-odm demo``: shows what the library does, in about eight seconds.
 
-Nothing here is for show only: it is the public API on a real SQLite file. Counts called "in the
-file" are read by the standard library's sqlite3 on a connection of its own, which ttl_odm knows
-nothing of.
+Nothing is staged: it uses the public API on a real SQLite file. Counts called "in the file" are
+read by the standard library's sqlite3 on a separate connection, which ttl_odm doesn't see.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ _CROWD: Final = 10_000
 """Anonymous carts, so that the sweep has something to do."""
 
 _DRAWN_WIDTH: Final = 96
-"""Columns of a drawing: what a page has room for, and each line fits."""
+"""Columns of a drawing, which fit on a page and are enough for each line."""
 
 _LONG: Final = 3_600
-"""Seconds that no machine is slow enough to need: what lives that long is there at the end."""
+"""Seconds; a row that lives so long is live at the end, however slow the machine is."""
 
 _SOURCE: Final = """\
 class Cart(TTLMixin, Base):
@@ -71,7 +70,7 @@ class Cart(TTLMixin, Base):
 
 
 def show(svg: Path | None = None) -> None:
-    """Show it; draw it into a file, if one is named."""
+    """Run the demo, and draw it into a file if one is named."""
     console = Console(record=svg is not None, width=None if svg is None else _DRAWN_WIDTH)
     with tempfile.TemporaryDirectory(prefix="ttl-odm-demo-") as folder:
         file = Path(folder) / "demo.sqlite3"
@@ -92,7 +91,7 @@ class _Demo:
 
     def run(self) -> None:
         self._say("1. A model declares how long its rows live.")
-        # The terminal's own colours, so that they can be read on light and on dark ground.
+        # The terminal's own colours are readable on a light and on a dark background.
         code = Syntax(_SOURCE.rstrip(), "python", theme="ansi_dark", background_color="default")
         self._console.print(Panel(code, expand=False))
         self._console.print()
@@ -114,9 +113,9 @@ class _Demo:
         start = monotonic()
         with Live(console=self._console, auto_refresh=False) as live:
             passed = 0.0
-            while passed < _WATCH_SECONDS:  # the last look is after that, however slow they are
+            while passed < _WATCH_SECONDS:  # the last refresh is after that, however slow each is
                 passed = monotonic() - start
-                live.update(self._look(session, passed), refresh=True)
+                live.update(self._screen(session, passed), refresh=True)
                 sleep(_REFRESH_SECONDS)
         self._console.print()
 
@@ -140,18 +139,18 @@ class _Demo:
             highlight=False,
         )
 
-    def _look(self, session: Session, passed: float) -> Group:
+    def _screen(self, session: Session, passed: float) -> Group:
         rows = session.scalar(select(func.count()).select_from(Cart))
         table = Table("owner", "ttl", "time left")
         people = select(Cart).where(Cart.owner.not_like("guest%")).order_by(Cart.owner)
         for cart in session.scalars(people):
-            left = cart.time_left
+            time_left = cart.time_left
             table.add_row(
                 cart.owner,
                 "default" if cart.ttl is None else str(cart.ttl),
-                "for ever" if left is None else f"{left.total_seconds():8.1f} s",
+                "for ever" if time_left is None else f"{time_left.total_seconds():8.1f} s",
             )
-        session.rollback()  # the next look is a transaction of its own
+        session.rollback()  # the next refresh begins a transaction
         session.expunge_all()
         return Group(
             f"   after {passed:.1f} s, select(Cart) finds [bold]{rows:,}[/] rows"

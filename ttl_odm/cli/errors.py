@@ -1,8 +1,7 @@
-"""How the command line fails: by errors that say what to do, with an exit status.
+"""The errors of the command line: they say what to do, and have an exit status.
 
-A mistake of the user's ends in one or two lines, never in a traceback. Whatever is printed goes
-through `printable`, since drivers like to quote what they were given, and names in a database may
-hold what a terminal obeys.
+A user's mistake ends in one or two lines, never in a traceback. All output passes `printable`,
+since drivers quote their arguments, and names in a database may have control characters.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class UsageError(click.UsageError):
 
 
 class FailedError(click.ClickException):
-    """It could not be done."""
+    """The command failed."""
 
     exit_code = int(Status.FAILED)
 
@@ -44,12 +43,12 @@ _DRIVERS = {
 
 
 def printable(text: str) -> str:
-    """Return a text for a terminal: without passwords, and without what a terminal would obey."""
+    """Return a text for a terminal, without passwords and control characters."""
     return without_controls(without_passwords(text))
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return an error for people: one line, without passwords, never empty."""
+    """Return an error in one line, without passwords, never empty."""
     original = getattr(error, "orig", None)  # SQLAlchemy's wraps the driver's
     text = str(error) if original is None else message_of(original)
     # PyMongo repeats the reply, and draws the topology.
@@ -59,7 +58,7 @@ def in_one_line(error: BaseException) -> str:
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn what a database and ttl_odm raise into lines with an exit status."""
+    """Turn errors of a database and of ttl_odm into lines with an exit status."""
     try:
         yield
     except click.ClickException:
@@ -75,22 +74,22 @@ def readable_errors() -> Iterator[None]:
 
 
 def _is_from_a_database(error: Exception) -> bool:
-    # By name: not every driver is installed, and none is to be imported for this.
-    # asyncpg and aiomysql let an OSError through: nobody listens there. PyMySQL can't send a
-    # password beyond Latin-1. Many drivers take a URL's options as arguments, know few, and
-    # stumble over others.
+    # By name: not every driver is installed, and none should be imported for this.
+    # asyncpg and aiomysql let an OSError through if the server doesn't listen. PyMySQL can't send
+    # a password beyond Latin-1. Many drivers take a URL's options as arguments and raise TypeError
+    # for those that they don't know.
     if isinstance(error, (OSError, UnicodeError)):
         return True
-    last = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-    if isinstance(error, TypeError) and last.f_code.co_name == "connect":
+    frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    if isinstance(error, TypeError) and frame.f_code.co_name == "connect":
         return True
     packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
-    driver = str(last.f_globals.get("__name__")).partition(".")[0]
+    driver = str(frame.f_globals.get("__name__")).partition(".")[0]
     return driver in _DRIVERS or bool(packages & {"sqlalchemy", *_DRIVERS})
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about a misspelt name; nothing where no name is close."""
+    """Return a suggestion that ends an error about a misspelt name; empty if no name is close."""
     near = get_close_matches(name, [*known], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -101,7 +100,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command, or suggest the one that was meant."""
+        """Find a command, or suggest one with a similar name."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             hint = did_you_mean(args[0], self.list_commands(ctx))
             if hint:

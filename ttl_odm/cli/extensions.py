@@ -1,8 +1,8 @@
-"""What extensions bring to the command line: commands, and checks of tables.
+"""The commands and checks that extensions bring to the command line.
 
-They are here by the names of their modules, which aren't imported before a command, or a check, is
-asked for, and are missed where an extension isn't there. Everything else that `check` reports of an
-extension comes with a declaration: see `ttl_odm.sqlalchemy.policy.rules`, and
+They are listed by the names of their modules, which are imported when a command or check is needed,
+and are left out if the extension isn't there. Everything else that `check` reports of an extension
+comes with a declaration: see `ttl_odm.sqlalchemy.policy.rules` and
 `ttl_odm.sqlalchemy.sweep.whereabouts`.
 """
 
@@ -38,17 +38,17 @@ _CHECKS: Final = ("ttl_odm.database_sweep.cli.checks", "ttl_odm.events.cli.check
 
 _MONGODB_CHECKS: Final = ("ttl_odm.events.cli.checks_mongodb",)
 """Modules, each with ``check``: a coroutine function that returns findings on a database and its
-targets. They are asked after the checks of the base."""
+targets. It runs after the checks of the base."""
 
 _STATUS: Final = {"ttl_odm.events": "ttl_odm.events.cli.commands"}
-"""Modules with ``further_status``, by the extension: `status` asks where an application uses it."""
+"""Modules with ``further_status``, by extension: `status` asks it if the application uses it."""
 
 
 class Commands(MutableMapping[str, "click.Command"]):
     """Commands by their names; those of extensions are imported when they are looked up.
 
     Attributes:
-        loaded: Those that have been added or looked up.
+        loaded: The commands that have been added or looked up.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Commands(MutableMapping[str, "click.Command"]):
         modules: Mapping[str, str],
         prepare: Callable[[click.Command], None] = lambda command: None,  # noqa: ARG005
     ) -> None:
-        """Make one without commands but those of extensions.
+        """Begin with the commands of extensions.
 
         Args:
-            modules: The names of the modules that have these, as ``command``.
-            prepare: Called with each of them when it has been imported.
+            modules: The modules with an extension's ``command``, by its name.
+            prepare: Called with each command of an extension when it has been imported.
         """
         self.loaded: dict[str, click.Command] = {}
         self._modules = dict(modules)
         self._prepare = prepare
 
     def __getitem__(self, name: str) -> click.Command:
-        """Return a command, and import it if need be."""
+        """Return a command, imported if need be."""
         if name not in self.loaded and name in self._modules:
             command = cast("click.Command", import_module(self._modules[name]).command)
             self._prepare(command)
@@ -84,55 +84,58 @@ class Commands(MutableMapping[str, "click.Command"]):
         self.loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names."""
+        """Yield the names."""
         return iter(dict.fromkeys((*self.loaded, *self._modules)))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of commands."""
         return len({*self.loaded, *self._modules})
 
 
-def commands_there() -> dict[str, str]:
-    """Return the names and modules of the commands of ``ttl-odm`` that extensions bring."""
-    return {name: module for name, module in _COMMANDS.items() if is_there(module)}
+def installed_commands() -> dict[str, str]:
+    """Return the modules of commands of installed extensions, by the command's name."""
+    return {name: module for name, module in _COMMANDS.items() if is_installed(module)}
 
 
 class TableChecks(ABC):
-    """What an extension looks at in every table with a policy, since no model tells of it.
+    """Checks of an extension that no model declares, so they look at every table with a policy.
 
     Attributes:
-        subject: What it looks at, for the finding that it can't.
+        subject: The subject of the checks, for the finding that they failed.
     """
 
     subject: str
 
     @abstractmethod
     def findings(self, checked: CheckedTable) -> Iterator[Finding]:
-        """Report what isn't as it should be."""
+        """Yield what is wrong with a table."""
 
     @abstractmethod
     def needs_sweeper(self, connection: Connection, binding: Binding) -> bool:
-        """Whether expired rows of a table stay unless a sweeper deletes them; in a transaction."""
+        """Whether expired rows of a table stay unless a sweeper deletes them.
+
+        The connection is in a transaction.
+        """
 
 
 def table_checks() -> list[TableChecks]:
-    """Return the checks of all extensions that are there."""
-    return [import_module(module).checks for module in _CHECKS if is_there(module)]
+    """Return the checks of all installed extensions."""
+    return [import_module(module).checks for module in _CHECKS if is_installed(module)]
 
 
 async def mongodb_findings(database: Any, targets: Sequence[Target]) -> list[Finding]:
-    """Ask all extensions that are there about a database of MongoDB."""
-    modules = [import_module(module) for module in _MONGODB_CHECKS if is_there(module)]
-    return [one for module in modules for one in await module.check(database, targets)]
+    """Return the findings of all installed extensions on a MongoDB database."""
+    modules = [import_module(module) for module in _MONGODB_CHECKS if is_installed(module)]
+    return [finding for module in modules for finding in await module.check(database, targets)]
 
 
 class FurtherStatus(NamedTuple):
     """What an extension adds to ``ttl-odm status``.
 
     Attributes:
-        name: Under which JSON has it.
+        name: The key in JSON.
         rows: A table for people, its head first.
-        content: What JSON has.
+        content: The value in JSON.
     """
 
     name: str
@@ -141,12 +144,12 @@ class FurtherStatus(NamedTuple):
 
 
 async def further_status(app: Application) -> list[FurtherStatus]:
-    """Ask the extensions that the application has imported."""
+    """Return the status of the extensions that the application has imported."""
     modules = (module for name, module in _STATUS.items() if name in sys.modules)
-    found = [await import_module(module).further_status(app) for module in modules]
-    return [one for one in found if one is not None]
+    parts = [await import_module(module).further_status(app) for module in modules]
+    return [part for part in parts if part is not None]
 
 
-def is_there(module: str) -> bool:
-    """Whether there is the extension that a module belongs to, or is; nothing is imported."""
+def is_installed(module: str) -> bool:
+    """Whether the extension of a module is installed; imports nothing."""
     return find_spec(".".join(module.split(".")[:2])) is not None

@@ -45,9 +45,13 @@ _URL_NEEDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was read: a verdict for each table, at a database's now.
+    """The result of `inspect`: a verdict for each table.
 
-    The URL, as it may be printed, is None where only models were read; the dialect for MongoDB.
+    Attributes:
+        database: The URL in a form that may be printed; None if only models were read.
+        now: The database's time.
+        verdicts: The verdicts, in the order of the tables.
+        dialect: SQLAlchemy's name of the dialect; None for MongoDB and for models only.
     """
 
     database: str | None
@@ -57,7 +61,7 @@ class Inspection:
 
     @property
     def proposals(self) -> list[Proposal]:
-        """What is proposed, in the order of the tables."""
+        """The proposals, in the order of the tables."""
         return [verdict.proposal for verdict in self.verdicts if verdict.proposal is not None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def inspect(
 
 
 def _write(proposals: Sequence[Proposal], url: str | None, file: Path) -> None:
-    """Write what was proposed, and nothing over what is there."""
+    """Write the proposals to a new file; never overwrite one."""
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(as_file(proposals, Place.of(url).value))
@@ -175,13 +179,13 @@ def _write(proposals: Sequence[Proposal], url: str | None, file: Path) -> None:
 
 
 def _described(models: Any) -> Iterable[Table]:
-    """The tables that models declare; those of a project of Django's, if they are its registry."""
+    """Return the tables that models declare, or those of a Django project for its registry."""
     if type(models).__module__ == "django.apps.registry":
         from ttl_odm.inspection.readers import django  # noqa: PLC0415 (needs the extra)
 
         return django.tables_of()
-    listed = models if isinstance(models, (list, tuple, set)) else [models]
-    are_documents = any(hasattr(model, "get_settings") for model in listed)
+    classes = models if isinstance(models, (list, tuple, set)) else [models]
+    are_documents = any(hasattr(model, "get_settings") for model in classes)
     if are_documents or importlib.util.find_spec("sqlalchemy") is None:
         raise UsageError(
             "--models alone works for SQLAlchemy models only, by their columns. For Beanie "
@@ -210,7 +214,7 @@ async def _of_mongodb(url: str, models: Any) -> Inspection:
         ]
     counter = urls.mongodb_client(url)
     try:
-        for place, verdict in enumerate(verdicts):
+        for position, verdict in enumerate(verdicts):
             if (proposal := verdict.proposal) is not None:
                 collection = counter[name][proposal.table.name]
                 try:
@@ -219,7 +223,7 @@ async def _of_mongodb(url: str, models: Any) -> Inspection:
                 except (PyMongoError, TTLConfigurationError) as error:
                     doubt = f"can't be tried on the documents: {in_one_line(error)}"
                     proposal = proposal.doubted(doubt)
-                verdicts[place] = replace(verdict, proposal=proposal)
+                verdicts[position] = replace(verdict, proposal=proposal)
     finally:
         await answer(counter.close())
     return Inspection(urls.public_url(url), now, verdicts)
@@ -234,7 +238,7 @@ async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
 
     declared = None if models is None else {table.name: table for table in _described(models)}
 
-    def judged(connection: Connection, table: Table, now: datetime) -> Verdict:
+    def judge(connection: Connection, table: Table, now: datetime) -> Verdict:
         verdict = propose(table, now)
         if (proposal := verdict.proposal) is None:
             return verdict
@@ -251,7 +255,7 @@ async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
         with sql.reading_only(connection):
             now = sql.now(connection)
             verdicts = [
-                judged(connection, table, now)
+                judge(connection, table, now)
                 for table in sql.tables(connection, schema=schema, models=declared)
             ]
             return Inspection(urls.public_url(url), now, verdicts, connection.dialect.name)
@@ -275,12 +279,12 @@ def _print(inspection: Inspection, output: Output, *, durations: bool) -> None:
             output.line(remark, indent=2, mark="! ", style="yellow")
         output.line()
     is_mongodb = inspection.database is not None and urls.is_mongodb(inspection.database)
-    what = "collection" if is_mongodb else "table"
+    kind = "collection" if is_mongodb else "table"
     output.line(
-        f"{len(inspection.proposals):,} of {len(verdicts):,} {what}s look as if their rows expire. "
+        f"{len(inspection.proposals):,} of {len(verdicts):,} {kind}s look as if their rows expire. "
         "Nothing in the database was changed."
         if verdicts
-        else f"There are no {what}s that this user may read."
+        else f"There are no {kind}s that this user may read."
     )
 
 
@@ -324,7 +328,7 @@ def _value(value: object, unit: Unit | None) -> str:
 
 
 def _index(proposal: Proposal, dialect: str | None) -> str | None:
-    """The statement for the index that the sweeper needs; None where there is one, or can't be."""
+    """Return the statement for the index that the sweeper needs; None if it exists or can't."""
     if proposal.field.is_indexed or proposal.table.is_collection or dialect is None:
         return None
     from ttl_odm.inspection.readers.sql import index_for  # noqa: PLC0415 (needs the extra)

@@ -1,7 +1,7 @@
-"""What `inspect` ends with: what to paste, and the commands to type next.
+"""The end of what `inspect` prints: text to paste, and the commands to type next.
 
-Whoever gave models gets Python, and all others a settings file of TOML. This module must not know
-how proposals are made.
+The text is Python if models were given, and a settings file in TOML otherwise. This module must not
+know how proposals are made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE: Final = "ttl.toml"
 
 
 class Place(NamedTuple):
-    """A database, as a file and a shell name it: by its URL or a variable of the environment.
+    """How a file and a shell refer to a database: by its URL or an environment variable.
 
     Attributes:
         value: The value of ``url`` in the file.
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, url: str | None) -> Place:
-        """Name a database without its password; None stands for one that nobody named."""
+        """Refer to a database without its password; without a URL, by the first variable."""
         variable = next((name for name in _VARIABLES if os.environ.get(name) == url), None)
         if variable is None and url is not None and url == pasted_url(url):
             return cls(url, shlex.quote(url))
@@ -64,7 +64,14 @@ def for_models(output: Output, proposals: Sequence[Proposal], url: str | None) -
 def for_tables(
     output: Output, proposals: Sequence[Proposal], url: str | None, options: Sequence[str]
 ) -> None:
-    """Print the settings file, and how to write it; `options` are those that were typed."""
+    """Print the settings file and how to write it.
+
+    Args:
+        output: Where to print.
+        proposals: The proposals.
+        url: The database's URL, if it was given.
+        options: The options of `inspect` that were typed, to repeat them.
+    """
     place = Place.of(url)
     _to_developers(output, proposals)
     output.line("These settings let ttl-odm sweep without a line of Python:", style="bold")
@@ -83,7 +90,7 @@ def for_tables(
 def after_writing(
     output: Output, proposals: Sequence[Proposal], url: str | None, file: Path
 ) -> None:
-    """Print what to do with the file that was written."""
+    """Print what to do with the written file."""
     place, name = Place.of(url), shlex.quote(str(file))
     output.line(f"Written to {file}.", style="bold")
     _set(output, place)
@@ -115,7 +122,7 @@ def _choose(output: Output, proposals: Sequence[Proposal], file: str) -> None:
 
 
 def _to_developers(output: Output, proposals: Sequence[Proposal]) -> None:
-    """Print what an application in Python declares instead."""
+    """Print the declarations for an application in Python, or how to get them."""
     django = [proposal for proposal in proposals if proposal.table.django is not None]
     if not django:
         output.line("For an application in Python, --models MODULE:NAME prints declarations.")
@@ -132,7 +139,7 @@ def _is_clear(proposal: Proposal) -> bool:
 
 
 def _first(proposals: Sequence[Proposal]) -> Proposal:
-    """The first that is clear, if there is one."""
+    """Return the first clear proposal, or else the first."""
     return next(filter(_is_clear, proposals), proposals[0])
 
 

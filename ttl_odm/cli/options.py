@@ -1,7 +1,7 @@
-"""The options that several commands have, as decorators for click.
+"""The options that several commands share, as decorators for click.
 
-Those of a sweep come from `ttl_odm.sweeper.command_line`, from which Flask's and Django's
-commands have theirs too.
+The options of a sweep come from `ttl_odm.sweeper.command_line`, as for Flask's and Django's
+commands.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Command: TypeAlias = "Callable[..., None]"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # (of one release of click)
-    """A duration in seconds, as `duration` reads it."""
+    """A parameter that `duration` reads, in seconds."""
 
     name = "seconds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read it."""
+        """Return the seconds."""
         return _seconds(value, param, ctx)
 
 
 class Seconds(click.FloatRange):
-    """The same within a range."""
+    """A duration within a range, in seconds."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read it."""
+        """Return the seconds."""
         return float(super().convert(_seconds(value, param, ctx), param, ctx))
 
 
@@ -51,9 +51,12 @@ def _seconds(value: Any, param: click.Parameter | None, ctx: click.Context | Non
 def sweep_option(
     name: str, parameter: str | None = None, **own: Any
 ) -> Callable[[Command], Command]:
-    """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is given.
+    """Return a decorator that adds an option; its value is None unless the user sets it.
 
-    The command may call it otherwise, by the name of a parameter, and have settings of its own.
+    Args:
+        name: Its key in `COMMAND_OPTIONS`.
+        parameter: The name of the command's parameter; None for the same name.
+        own: Settings of the command's own for ``click.option``.
     """
     option = COMMAND_OPTIONS[name]
     flag = name.replace("_", "-")
@@ -76,7 +79,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help=COMMAND_OPTIO
 
 
 def sweep_options(command: Command) -> Command:
-    """Add what `ttl_odm.sweeper.SweepOptions` has, under the same names."""
+    """Add the options of `SweepOptions` under the same names, ``--otel`` and ``--json``."""
     command = click.option("--json", "as_json", is_flag=True, help="Print reports as JSON.")(
         command
     )

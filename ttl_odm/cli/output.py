@@ -1,7 +1,7 @@
-"""What commands print: results on stdout, everything else on stderr; JSON for machines.
+"""The output of commands: results on stdout, everything else on stderr; JSON for machines.
 
-Lines wrap with their indentation on a terminal, and not at all in a pipe, so that ``grep`` and a
-paste see what was meant. rich is imported by the first `Output`; Flask's commands do without it.
+Lines wrap with their indentation on a terminal, and not at all in a pipe, for ``grep`` and for
+pasting. The first `Output` imports rich; Flask's commands do without it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LEAST_WIDTH: Final = 30
 
 
 class _JSONEscapes(dict[int, str]):
-    """For ``str.translate()``: what JSON would let through, and a terminal would not show."""
+    """For ``str.translate()``: escapes that JSON allows, of characters a terminal doesn't show."""
 
     def __missing__(self, code: int) -> str:
-        """Remember what stands for a character; JSON escapes those below 32 itself."""
+        """Store and return the text for a character; JSON escapes those below 32 itself."""
         character = chr(code)
         is_plain = code < 32 or is_shown(character)  # noqa: PLR2004 (the first that is printed)
         self[code] = character if is_plain else json.dumps(character)[1:-1]
@@ -47,7 +47,7 @@ def printable_report(report: SweepReport) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as JSON, which has escapes for what a terminal would obey."""
+    """Return a value as JSON, with control characters of terminals escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return text.translate(_JSON_ESCAPES)
 
@@ -60,11 +60,11 @@ def echo(text: str) -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Report that standard output failed, not the database; a closed pipe is not an error."""
+    """Turn an error of standard output into one that says so; a closed pipe gets no message."""
     try:
         yield
     except OSError as error:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # The rest of the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise click.exceptions.Exit(Status.FAILED) from error
@@ -72,14 +72,14 @@ def writing() -> Iterator[None]:
 
 
 class PlainOutput:
-    """Where a command's results go: lines on stdout, wrapped on a terminal, or only JSON."""
+    """Prints a command's results on stdout: lines, wrapped on a terminal, or only JSON."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None where there is none."""
+        """The columns of the terminal; None without one."""
         return terminal_width(sys.stdout)
 
     def line(self, text: str = "", *, style: str = "", indent: int = 0, mark: str = "") -> None:
@@ -101,11 +101,11 @@ class PlainOutput:
             self._print(body, style)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Print rows, of which the first is the head; see `aligned`."""
+        """Print rows, with the head first; see `aligned`."""
         self.code(aligned(rows, self.width))
 
     def code(self, text: str) -> None:
-        """Print lines that are to be copied: as they are."""
+        """Print lines unwrapped, so that they can be copied."""
         echo(without_controls(text))
 
     def json(self, value: Any) -> None:
@@ -117,7 +117,7 @@ class PlainOutput:
 
 
 class Output(PlainOutput):
-    """The same with rich, in color."""
+    """Prints with rich, in color."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         from rich.console import Console  # noqa: PLC0415 (needs the extra)
@@ -127,7 +127,7 @@ class Output(PlainOutput):
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None where there is none."""
+        """The columns of the terminal; None without one."""
         return self.console.width if self.console.is_terminal else None
 
     def _print(self, text: str, style: str) -> None:

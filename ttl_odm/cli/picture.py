@@ -1,7 +1,7 @@
-"""What a console has printed as an SVG picture, in light colours and in dark ones.
+"""`picture`: draws what a console has printed, as an SVG in light and dark colours.
 
-The picture chooses by itself: by the system's, the browser's or the page's colour scheme. It knows
-nothing of what is printed.
+The picture follows the colour scheme of the system, the browser or the page. This module must not
+know what is printed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""They would be fetched from elsewhere; a page has a monospaced font of its own."""
+"""Fonts that a reader's browser would download; a page has a monospaced font of its own."""
 
 
 def _theme(background: str, foreground: str, normal: str, bright: str) -> TerminalTheme:
-    """Make one of hexadecimal colours; the last two are eight each, from black to white."""
+    """Make a theme of hexadecimal colours: `normal` and `bright` are eight each, black to white."""
     ground, ink, *ansi = [
         parse_rgb_hex(color) for color in f"{background} {foreground} {normal} {bright}".split()
     ]
     return TerminalTheme(ground, ink, [*ansi[:8]], [*ansi[8:]])
 
 
-# In one theme no two colours are the same: Rich numbers its styles by how they look, and the
-# numbers of both drawings have to be the same.
+# The colours of a theme all differ: Rich numbers styles by their looks, and the numbers of both
+# drawings have to match.
 _LIGHT: Final = _theme(
     "ffffff",
     "0b0e12",
@@ -44,11 +44,11 @@ _DARK: Final = _theme(
 
 
 def picture(console: Console, title: str) -> str:
-    """Draw what a recording console has printed.
+    """Return the SVG of what a recording console has printed.
 
     Args:
-        console: Made with `record=True`.
-        title: What stands above it.
+        console: A console with `record=True`.
+        title: The title above the text.
     """
     light, dark = (
         console.export_svg(title=title, theme=theme, clear=False, unique_id="ttl-odm")

@@ -1,4 +1,4 @@
-"""``ttl-odm plan``: what expires when, and what another policy would change, before it does.
+"""``ttl-odm plan``: forecasts what expires, under the current policy and under a planned one.
 
 ``flask ttl plan`` calls `forecast_target` and `policy_options`.
 """
@@ -73,7 +73,7 @@ def plan(  # noqa: PLR0913 (click's)
     It changes nothing. Tables of more than 100,000 rows are sampled, and the sampling error (95 %)
     is shown.
     """
-    if html is not None and not html.parent.is_dir():  # better now than after the counting
+    if html is not None and not html.parent.is_dir():  # fails now, not after the counting
         raise UsageError(f"--html {public_url(str(html))!r}: no such folder.")
 
     async def work() -> Forecast:
@@ -95,17 +95,17 @@ def plan(  # noqa: PLR0913 (click's)
     if output.as_json:
         output.json(forecast.to_dict())
         return
-    for said in forecast.paragraphs(output.width, " --deep counts all."):
-        if said.is_table:
-            output.code(said.text)
+    for paragraph in forecast.paragraphs(output.width, " --deep counts all."):
+        if paragraph.is_table:
+            output.code(paragraph.text)
         else:
-            output.line(said.text, style=said.style, mark=said.mark)
+            output.line(paragraph.text, style=paragraph.style, mark=paragraph.mark)
     if html is not None:
         output.line(f"Written to {html}.")
 
 
 def _target(app: Application, model: str, *, is_any: bool) -> Target:
-    """The one that is meant; one without `Target.entity` is known to the database alone."""
+    """Return the target of a name; without `Target.entity` if only the database knows it."""
     if app.is_store:
         raise UsageError("plan doesn't work with a custom store.")
     targets = app.named(model)
@@ -129,7 +129,7 @@ def _target(app: Application, model: str, *, is_any: bool) -> Target:
     root = root_of(target.entity)
     if rule_of(target.entity) is not None and root is not None:
         raise _without_policy(model, root.name)
-    # Rows of joined subclasses live and die with those of the table at the root.
+    # Rows of joined subclasses expire with those of the root table.
     binding = root_binding_of(target.entity)
     return target if binding is None else replace(target, entity=binding.table)
 
@@ -157,9 +157,17 @@ async def _check_exists(app: Application, name: str) -> None:
 async def forecast_target(
     app: Application, target: Target, default_ttl: str | None, policy: str | None, most: float
 ) -> Forecast:
-    """Count what of a target expires when, by its policy and by what is planned, as it was typed.
+    """Forecast what of a target expires, by its policy and by a planned one.
 
-    Of more than so many rows a sample is taken.
+    Args:
+        app: The application.
+        target: The target.
+        default_ttl: The planned default ttl, as it was typed.
+        policy: The planned policy, as it was typed.
+        most: Rows; larger targets are sampled.
+
+    Raises:
+        UsageError: The planned policy is invalid.
     """
     current = None if target.entity is None else await _policy(app, target)
     try:
@@ -183,7 +191,7 @@ async def forecast_target(
 
 
 async def _policy(app: Application, target: Target) -> Policy | None:
-    """The policy of a model; None where it has none."""
+    """Return the policy of a model; None if it has none."""
     if app.is_mongodb:
         from ttl_odm.beanie.policy import bindings as documents  # noqa: PLC0415 (needs the extra)
 

@@ -1,4 +1,4 @@
-"""The page of `ttl-odm plan --html`: one file without references, that can be mailed."""
+"""The page of `ttl-odm plan --html`: a single file without references, so it can be mailed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def page(forecast: Forecast) -> str:
 
 
 def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -> str:
-    """Return horizontal bars: for each label one of each group."""
+    """Return horizontal bars: for each label, one bar per group."""
     most = whole or max((bar.rows for group in groups for _, bar in group), default=1) or 1
     texts = [
         [f"{estimate}{f' ({estimate.rows / whole:.1%})' if whole else ''}" for _, estimate in group]
@@ -69,21 +69,21 @@ def _bars(groups: Sequence[Sequence[tuple[str, Estimate]]], whole: int | None) -
     # The longest bar leaves room for the longest number, on a phone too.
     room = max((len(text) for group in texts for text in group), default=0) + 2
     parts = []
-    for place, cells in enumerate(zip(*groups, strict=True)):
+    for position, cells in enumerate(zip(*groups, strict=True)):
         bars = []
         for number, (_, estimate) in enumerate(cells):
             share = max(min(estimate.rows / most, 1), 0)
             bars.append(
                 f'<p><b style="background:{_COLORS[number]};'
                 f'width:max(0px, (100% - {room}ch) * {share:.4f})"></b>'
-                f"{escape(texts[number][place])}</p>"
+                f"{escape(texts[number][position])}</p>"
             )
         parts.append(f"<span>{escape(cells[0][0])}</span><div>{''.join(bars)}</div>")
     return f'<div class="bars">{"".join(parts)}</div>'
 
 
 def _columns(forecast: Forecast) -> Mapping[str, Sequence[tuple[str, Estimate]]]:
-    """The numbers of the table by their heads: of each policy, and what follows by the last."""
+    """Return the table's columns by their heads: each policy, and the followers under the last."""
     columns = {name: forecast.expired(name) for name in forecast.scenarios}
     if forecast.measured.has_followers:
         columns["followers"] = forecast.followers(list(forecast.scenarios)[-1])
@@ -102,7 +102,7 @@ def _table(columns: Mapping[str, Sequence[tuple[str, Estimate]]]) -> str:
 
 
 def _scopes(table: Sequence[tuple[str, ...]]) -> str:
-    """Return the table of scopes; nothing where there are none."""
+    """Return the table of scopes; empty without scopes."""
     if not table:
         return ""
     head, *rows = table

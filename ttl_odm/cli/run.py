@@ -1,4 +1,4 @@
-"""``ttl-odm run``: one sweep after the other until a signal, with a log and metrics."""
+"""``ttl-odm run``: sweeps at intervals until a signal, with a log and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ttl_odm.sweeper.sweeper import INTERVAL, JITTER
 logger = logging.getLogger(__name__)
 
 _WAITED: Final = frozenset({Status.LEASE, Status.STANDBY})
-"""How the last sweep of a process ended that is only there in case another one fails."""
+"""Endings of the last sweep in a process that waits in case another one fails."""
 
 
 @click.command()
@@ -120,14 +120,14 @@ def run(  # noqa: PLR0913 (click's)
 
 
 def log_to(stream: TextIO) -> logging.Handler:
-    """Make a handler that writes lines."""
+    """Return a handler that writes lines."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Discreet("%(asctime)s %(levelname)s %(message)s"))
     return handler
 
 
 class _Discreet(logging.Formatter):
-    """Formats for a terminal, whoever has put a password into a message, or a strange name."""
+    """Formats for a terminal: passwords and control characters in a message are hidden."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

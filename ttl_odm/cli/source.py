@@ -1,4 +1,4 @@
-"""`Source`: what a command works on, as its options, the environment and the file name it."""
+"""`Source`: what a command works on, according to options, environment and settings file."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Source:
     """What a command works on.
 
     Attributes:
-        app: What ``--app`` names.
+        app: The value of ``--app``.
         url: The database's URL.
-        tables: The tables and collections that no model stands for, by their names.
-        words: The options of these three that were typed, and not the URL, as another command
-            takes them.
+        tables: The tables and collections without a model, by their names.
+        words: The typed options among ``--app``, ``--table`` and ``--policy``, as words of a
+            command line.
     """
 
     app: str | None = None
@@ -76,15 +76,13 @@ class Source:
     words: Sequence[str] = ()
 
     def only(self, name: str) -> Source:
-        """The same, of whose own tables there is this one alone, if there is."""
-        return replace(
-            self, tables={each: self.tables[each] for each in self.tables if each == name}
-        )
+        """Return the source with only one of its tables; with none, if the name isn't there."""
+        return replace(self, tables={name: self.tables[name]} if name in self.tables else {})
 
     def program(self, lease_name: str | None = None) -> Program:
-        """What is typed for another command of ``ttl-odm``, as this one was: see `Program`.
+        """Return the command line for another command of ``ttl-odm``: see `Program`.
 
-        What the environment or a file says does for that one, too.
+        It repeats only typed options; the other command finds the environment and the file itself.
         """
         context, words = click.get_current_context(), [*self.words]
         if self.url is not None and self.is_url_typed:
@@ -98,7 +96,7 @@ class Source:
 
     @property
     def is_url_typed(self) -> bool:
-        """Whether the URL was typed for this command, and not set for others too."""
+        """Whether the URL was typed for this command, not set in the environment or the file."""
         return click.get_current_context().get_parameter_source("url") is _TYPED
 
 
@@ -108,25 +106,25 @@ def app_options(command: Command) -> Command:
 
 
 def source_options(command: Command) -> Command:
-    """Add ``--table`` and ``--policy``, too."""
+    """Add ``--table`` and ``--policy`` as well."""
     return _with(command, (*_OPTIONS, *_TABLE_OPTIONS))
 
 
-def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+def _with(command: Command, added: Sequence[Callable[[Command], Command]]) -> Command:
     @wraps(command)
     def wrapped(
         app: str | None,
         url: str | None,
         tables: Sequence[str] = (),
         policies: Sequence[str] = (),
-        **given: Any,
+        **options: Any,
     ) -> None:
-        command(source=_source(app, url, tables, policies), **given)
+        command(source=_source(app, url, tables, policies), **options)
 
-    called: Command = wrapped
-    for option in reversed(options):
-        called = option(called)
-    return called
+    decorated: Command = wrapped
+    for option in reversed(added):
+        decorated = option(decorated)
+    return decorated
 
 
 def _source(
@@ -142,5 +140,5 @@ def _source(
         raise UsageError("--table is for tables without a model, --app for models: give only one.")
     words += (word for name in tables for word in ("--table", name))
     words += (word for policy in policies for word in ("--policy", policy))
-    # What the environment or the file says of an application is for others then.
+    # An application in the environment or the file is then meant for other commands.
     return Source(None, url, typed(tables, policies, known), words)

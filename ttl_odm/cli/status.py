@@ -87,7 +87,7 @@ def status(  # noqa: PLR0913 (click's)
 
 
 async def snapshot_of(app: Application, lease_name: str | None = None) -> Snapshot:
-    """Count, and read the lease."""
+    """Count live and expired rows, and read the lease."""
     await app.check_connection()
     sweeper = app.sweeper(lease_name=lease_name)
     targets = {target.name: target.model for target in app.all_targets()}
@@ -96,14 +96,14 @@ async def snapshot_of(app: Application, lease_name: str | None = None) -> Snapsh
 
 
 class _Ticks:
-    """The moments at which to look again, which a signal ends."""
+    """Ticks at which to refresh, until a signal."""
 
     def __init__(self) -> None:
         self._stop = Stop()
         self.stop = self._stop.ask
 
     async def every(self, seconds: float) -> AsyncIterator[None]:
-        """Give a moment to look, until it is stopped."""
+        """Yield at once and then at intervals, until stopped."""
         with stop_on_signals(self):
             while not self._stop.asked:
                 yield
@@ -142,12 +142,12 @@ def _print(
     further: Sequence[FurtherStatus] = (),
 ) -> None:
     if output.as_json:
-        output.json({**snapshot.to_dict(before), **{one.name: one.content for one in further}})
+        output.json({**snapshot.to_dict(before), **{part.name: part.content for part in further}})
         return
     output.code(format_snapshot(snapshot, program, output.width, before))
-    for one in further:
+    for part in further:
         output.code("")
-        output.table(one.rows)
+        output.table(part.rows)
 
 
 @click.command()

@@ -1,8 +1,8 @@
-"""Tables and collections that no model stands for: their policies are in a file, or typed.
+"""Tables and collections without a model: their policies are in a settings file, or typed.
 
 ``[tool.ttl_odm.tables]`` has a policy for each, as a model would declare it and `inspect` prints
-it, or a table with that and what `enable` takes beside it. ``--table NAME --policy POLICY`` is the
-same for one command.
+it, or a TOML table with the policy and further options of `enable`. ``--table NAME --policy
+POLICY`` does the same for one command.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ttl_odm.inspection import Proposal
 
 SECTION: Final = "tables"
-"""Its key in ``[tool.ttl_odm]``."""
+"""The section's key in ``[tool.ttl_odm]``."""
 
 REFLECTED: Final = "ttl_odm.reflected"
-"""In ``MetaData.info``: no model declares its tables, which were read from the database."""
+"""Key in ``MetaData.info`` of tables that were read from the database, without models."""
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS: Final = ("policy", "purge", "sweep", "partition", "archive", "archived_at")
@@ -43,12 +43,12 @@ _KEYS: Final = ("policy", "purge", "sweep", "partition", "archive", "archived_at
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is declared of a table or collection.
+    """The declaration of a table or collection.
 
     Attributes:
-        name: What it is called in the database, with its schema if it isn't the connection's own.
+        name: Its name in the database, with its schema if it isn't the connection's own.
         policy: Its policy.
-        options: What is declared besides, by the keys of the file.
+        options: The other options, by the keys of the file.
         where: The place of the declaration, for messages.
     """
 
@@ -62,45 +62,45 @@ class Declared:
         """Read a policy, or a table with a policy and options.
 
         Raises:
-            UsageError: It is none.
+            UsageError: The value is neither, or has an invalid policy or option.
         """
         where = f"{where} {name!r}"
-        given = {"policy": value} if isinstance(value, str) else value
-        if not isinstance(given, Mapping) or not isinstance(given.get("policy"), str):
+        entry = {"policy": value} if isinstance(value, str) else value
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("policy"), str):
             raise UsageError(f"{where}: give it a policy, as in {name} = 'ExpireAt(\"...\")'.")
-        for key, option in given.items():
+        for key, option in entry.items():
             if key not in _KEYS:
                 hint = did_you_mean(key, _KEYS)
                 raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
             if not isinstance(option, str):
                 raise UsageError(f"{where}: {key} = {option!r}: give a string.")
         try:
-            policy = parse_policy(given["policy"])
-            if "partition" in given:
-                ttl_odm.Partitions(given["partition"])
+            policy = parse_policy(entry["policy"])
+            if "partition" in entry:
+                ttl_odm.Partitions(entry["partition"])
         except TTLError as error:
             raise UsageError(f"{where}: {error}") from error
-        options = {key: option for key, option in given.items() if key != "policy"}
+        options = {key: option for key, option in entry.items() if key != "policy"}
         return cls(name, policy, options, where)
 
     def enabling(self, archive: object) -> dict[str, Any]:
-        """What `enable` takes besides the policy; `archive` is the table or collection itself."""
+        """Return further arguments for `enable`; `archive` is the table or collection itself."""
         options: dict[str, Any] = {
             key: self.options.get(key) for key in ("purge", "sweep") if key in self.options
         }
         if archive is not None:
             options["archive"] = Archive(archive, self.options.get("archived_at"))
         if "partition" in self.options:
-            # Who made them goes on making them.
+            # The program that creates the partitions goes on creating them.
             options["partition"] = ttl_odm.Partitions(self.options["partition"])
         return options
 
 
 def of_file(section: object, where: str) -> dict[str, Declared]:
-    """Read what a file has under `SECTION`, by the names.
+    """Read the declarations under `SECTION` of a file, by their names.
 
     Raises:
-        UsageError: Something in it can't be read.
+        UsageError: One of them is invalid.
     """
     if not isinstance(section, Mapping):
         raise UsageError(f"{where} must be a table of policies.")
@@ -108,13 +108,13 @@ def of_file(section: object, where: str) -> dict[str, Declared]:
 
 
 def as_file(proposals: Sequence[Proposal], url: str = "$DATABASE_URL") -> str:
-    """What `of_file` reads, with the policies that `inspect` proposes.
+    """Return a settings file with proposed policies, for `of_file`.
 
-    Policies that somebody has to decide about first are comments.
+    Policies that aren't certain are comments.
 
     Args:
-        proposals: What `inspect` proposes.
-        url: The database's, or ``$`` and the environment variable that has it.
+        proposals: The proposals of `inspect`.
+        url: The database's URL, or ``$`` and the environment variable that has it.
     """
     is_variable = url.startswith("$")
     lines = [
@@ -137,7 +137,7 @@ def as_file(proposals: Sequence[Proposal], url: str = "$DATABASE_URL") -> str:
 
 
 def _text(value: str) -> str:
-    """A text of TOML; as it stands if it may, for a policy has double quotes."""
+    """Return a TOML string, in single quotes if possible, since policies have double quotes."""
     return f"'{value}'" if "'" not in value and value.isprintable() else _quoted(value)
 
 
@@ -151,12 +151,12 @@ def _quoted(value: str) -> str:
 def typed(
     names: Sequence[str], policies: Sequence[str], known: Mapping[str, Declared]
 ) -> dict[str, Declared]:
-    """Pair what was typed: the first ``--policy`` is that of the first ``--table``, and so on.
+    """Pair typed tables and policies: the first ``--policy`` belongs to the first ``--table``.
 
-    Without any policy the tables are those of a file.
+    Without policies the tables must be in a settings file, whose declarations are `known`.
 
     Raises:
-        UsageError: There are more of one than of the other, or no file has the table.
+        UsageError: The numbers of both differ, or the file doesn't have a table.
     """
     if not policies:
         for name in names:
@@ -179,29 +179,29 @@ def typed(
 def reflected(
     connection: Connection, tables: Mapping[str, Declared], ending: AsyncExitStack
 ) -> list[Any]:
-    """Read the tables from the database, and give them their policies until the command ends.
+    """Read the tables from the database, and enable their policies until the command ends.
 
     Raises:
-        UsageError: One isn't there, or can't have the policy.
+        UsageError: A table isn't there, or can't have its policy.
     """
     from sqlalchemy import MetaData, inspect  # noqa: PLC0415 (needs the extra)
 
     from ttl_odm.sqlalchemy import disable, enable  # noqa: PLC0415
 
-    # One for all: what refers to what decides in which order they are swept.
+    # One for all tables: the foreign keys between them decide the order of the sweep.
     inspector, metadata = inspect(connection), MetaData(info={REFLECTED: True})
-    found = []
-    for each in tables.values():
-        table = _read(inspector, metadata, each.name, each.where)
-        archive = each.options.get("archive")
-        into = None if archive is None else _read(inspector, metadata, archive, each.where)
+    enabled = []
+    for declared in tables.values():
+        table = _read(inspector, metadata, declared.name, declared.where)
+        name = declared.options.get("archive")
+        archive = None if name is None else _read(inspector, metadata, name, declared.where)
         try:
-            enable(table, each.policy, **each.enabling(into))
+            enable(table, declared.policy, **declared.enabling(archive))
         except TTLError as error:
-            raise UsageError(f"{each.where}: {error}") from error
+            raise UsageError(f"{declared.where}: {error}") from error
         ending.callback(disable, table)
-        found.append(table)
-    return found
+        enabled.append(table)
+    return enabled
 
 
 def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) -> Any:
@@ -209,16 +209,21 @@ def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) 
     from sqlalchemy.exc import SAWarning  # noqa: PLC0415
 
     schema, name = find_table(inspector, full_name, where)
-    with warnings.catch_warnings():  # of indexes, ours too, and of types of no interest
+    with warnings.catch_warnings():  # about indexes, including ours, and irrelevant types
         warnings.simplefilter("ignore", SAWarning)
         return Table(name, metadata, schema=schema, autoload_with=inspector.bind)
 
 
 def find_table(inspector: Inspector, full_name: str, where: str) -> tuple[str | None, str]:
-    """Return the schema and the name of a table of the database, or a view.
+    """Return the schema and the name of a table or view of the database.
+
+    Args:
+        inspector: Inspects the database.
+        full_name: Its name, with or without a schema.
+        where: The option with the name, for the error.
 
     Raises:
-        UsageError: There is none; `where` is the option that names it.
+        UsageError: There is no such table.
     """
     places: list[tuple[str | None, str]] = [(None, full_name)]
     if "." in full_name:
@@ -233,16 +238,16 @@ def find_table(inspector: Inspector, full_name: str, where: str) -> tuple[str | 
 def document_classes(tables: Mapping[str, Declared], ending: AsyncExitStack) -> list[Any]:
     """Make a document class for each collection, with its policy until the command ends.
 
-    Beanie has to see them yet.
+    The caller has to pass them to `init_beanie`.
 
     Raises:
-        UsageError: One can't have the policy.
+        UsageError: A collection can't have its policy.
     """
     from ttl_odm.beanie import disable  # noqa: PLC0415 (needs the extra)
 
     classes = []
-    for each in tables.values():
-        classes.append(_document_class(each))
+    for declared in tables.values():
+        classes.append(_document_class(declared))
         ending.callback(disable, classes[-1])
     return classes
 
@@ -254,7 +259,7 @@ def _document_class(declared: Declared) -> Any:
     from ttl_odm.beanie import enable  # noqa: PLC0415
 
     class Collection(Document):
-        """A document whose fields nobody declares."""
+        """A document with any fields."""
 
         model_config = ConfigDict(extra="allow")
         id: Any = None
@@ -263,7 +268,7 @@ def _document_class(declared: Declared) -> Any:
             name = declared.name
 
     Collection.__name__ = Collection.__qualname__ = declared.name
-    # Who sweeps by hand means the sweeper; MongoDB's own monitor needs nobody.
+    # The command line sweeps, so MongoDB's own monitor isn't meant.
     options = {"purge": "sweeper", **declared.enabling(declared.options.get("archive"))}
     try:
         enable(Collection, declared.policy, **options)

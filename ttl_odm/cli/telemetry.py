@@ -1,4 +1,4 @@
-"""Who hears of batches and sweeps besides the person in front: ``--metrics-port``, ``--otel``."""
+"""Metrics and spans of sweeps: ``--metrics-port`` and ``--otel``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Metrics(Protocol):
-    """What keeps numbers, such as `ttl_odm.metrics.prometheus.SweeperMetrics`."""
+    """Metrics of a sweeper, such as `ttl_odm.metrics.prometheus.SweeperMetrics`."""
 
     def on_progress(self, progress: Progress) -> None:
         """Count a batch."""
@@ -29,7 +29,7 @@ class Metrics(Protocol):
 
 
 class Listeners:
-    """Passes what a sweeper does on to everyone who listens: metrics, and perhaps two more."""
+    """Passes a sweeper's events on to metrics, and to a listener for batches and one for sweeps."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Listeners:
 
     @property
     def on_server(self) -> Callable[[Server], None] | None:
-        """What passes a server on; None if nobody listens, so that no sweep asks for it."""
+        """The callback for servers; None without metrics, so that sweeps don't ask the server."""
         return self._on_server if self._of_servers else None
 
     def _on_server(self, server: Server) -> None:
@@ -63,7 +63,7 @@ class Listeners:
 
 
 def prometheus(backend: str, host: str, port: int) -> Metrics:
-    """Serve metrics for Prometheus, and return what fills them."""
+    """Serve metrics for Prometheus, and return them."""
     if importlib.util.find_spec("prometheus_client") is None:
         raise UsageError("--metrics-port needs prometheus-client: pip install 'ttl-odm[metrics]'.")
     from prometheus_client import start_http_server  # noqa: PLC0415 (needs the extra)
@@ -79,18 +79,17 @@ def prometheus(backend: str, host: str, port: int) -> Metrics:
 
 
 def opentelemetry(backend: str) -> Metrics:
-    """Set OpenTelemetry up, unless that was done, and return what reports to it.
+    """Set OpenTelemetry up, unless it is set up already, and return metrics that report to it.
 
-    It was done where ``opentelemetry-instrument`` has started us, or in the application's own
-    module. Otherwise it is done as by that program: by the distribution that is installed, from the
-    variables ``OTEL_*``.
+    ``opentelemetry-instrument`` or the application's module may have set it up. Otherwise it is
+    set up as that program does: by the installed distribution, from the variables ``OTEL_*``.
     """
     try:
         modules = [
             importlib.util.find_spec(name)
             for name in ("opentelemetry.metrics", "opentelemetry.distro")
         ]
-    except ModuleNotFoundError:  # of the package around them
+    except ModuleNotFoundError:  # the parent package
         modules = [None]
     if None in modules:
         raise UsageError(
@@ -107,7 +106,7 @@ def opentelemetry(backend: str) -> Metrics:
     if isinstance(get_tracer_provider(), ProxyTracerProvider):
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             os.environ.setdefault("OTEL_SERVICE_NAME", "ttl-odm")
-        logging.disable(logging.ERROR)  # its traceback of what is raised below
+        logging.disable(logging.ERROR)  # it would log the traceback of the error below
         try:
             initialize(swallow_exceptions=False)
         except Exception as error:

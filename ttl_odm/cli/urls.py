@@ -1,4 +1,4 @@
-"""Database URLs: engines and clients from them, and how they are printed, without passwords."""
+"""Database URLs: engines and clients for them, and their text without passwords."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRIVERS: Final = {
     "mariadb": _OF_MYSQL,
     "sqlite": ("pysqlite",),
 }
-"""What is taken for a URL that names no driver: the first that is installed."""
+"""Drivers for a URL that names none: the first that is installed is used."""
 
 _MODULES: Final = {
     "mysqldb": "MySQLdb",
@@ -35,22 +35,22 @@ _MODULES: Final = {
     "mariadbconnector": "mariadb",
     "pysqlite": "sqlite3",
 }
-"""What is imported of drivers that have another name there."""
+"""The modules of drivers whose module has another name."""
 
 _PACKAGES: Final = {"MySQLdb": "mysqlclient", "mysql": "mysql-connector-python"}
-"""What pip calls that."""
+"""The packages of modules whose package has another name."""
 
 
 def is_mongodb(url: str) -> bool:
-    """Whether it is MongoDB's."""
+    """Whether a URL is MongoDB's."""
     return url.startswith(("mongodb://", "mongodb+srv://"))
 
 
 def public_url(url: str) -> str:
-    """Return a URL for people: without its password, and without what its query says.
+    """Return a URL without its password and its query, for people.
 
-    A password may have any character in it that should have been encoded, so everything up to the
-    last @ is its. It may also stand in what has no scheme and is not a URL.
+    A password may have characters that should have been encoded, so it reaches up to the last @. A
+    text without a scheme, which isn't a URL, may also have one.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -62,12 +62,12 @@ def public_url(url: str) -> str:
 
 
 def pasted_url(url: str) -> str:
-    """Return a URL for a line to paste; what may have a password in it is left to the reader."""
+    """Return a URL for a line to paste; dots if it may have a password."""
     return url if url == public_url(url) else "..."
 
 
 def in_folder(url: str, folder: Path) -> str:
-    """Return a URL with its relative SQLite file, if it has one, in `folder`."""
+    """Return a URL whose relative SQLite file, if it has one, is in a folder."""
     scheme, separator, file = url.partition(":///")
     if scheme.partition("+")[0] != "sqlite" or not _is_a_file(file) or file.startswith("/"):
         return url
@@ -75,10 +75,10 @@ def in_folder(url: str, folder: Path) -> str:
 
 
 def sql_engine(url: str) -> Any:
-    """Make an engine, or an asynchronous one where the URL's driver is.
+    """Make an engine, which is asynchronous if the URL's driver is.
 
-    Where the URL names no driver the first that is installed is taken. On SQLite, foreign keys are
-    enforced, which they aren't by default: a sweep must leave no rows behind without their parent.
+    If the URL doesn't name a driver, the first installed one is used. SQLite enforces foreign keys,
+    unlike by default, so that a sweep leaves no rows without their parent.
     """
     parsed = _parsed(url)
     from sqlalchemy import create_engine, event  # noqa: PLC0415 (needs the extra)
@@ -98,7 +98,7 @@ def sql_engine(url: str) -> Any:
         else:
             engine = create_engine(parsed)
     except ModuleNotFoundError as error:
-        # Not SQLAlchemy's own choice for MySQL, which has to be compiled.
+        # SQLAlchemy's own choice for MySQL would have to be compiled.
         name = _DRIVERS.get(parsed.drivername, (str(error.name),))[0]
         package = _PACKAGES.get(name, name)
         raise UsageError(
@@ -136,8 +136,8 @@ def _parsed(url: str) -> URL:
         driver = next(filter(_is_installed, drivers), None)
         if driver is not None:
             parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
-        parsed.get_dialect()  # without its driver
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:  # the last: of a port
+        parsed.get_dialect()  # doesn't import the driver
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:  # ValueError: a wrong port
         raise UsageError(
             f"{public_url(url)!r} is not a database URL that ttl-odm supports: give one such as "
             f"{_EXAMPLES}."
@@ -146,25 +146,25 @@ def _parsed(url: str) -> URL:
         raise UsageError(f"{public_url(url)}: write each @ of the password as %40.")
     file = parsed.database or ""
     if parsed.get_backend_name() == "sqlite" and _is_a_file(file) and not Path(file).is_file():
-        # Opening it would make an empty one.
+        # Opening it would create an empty one.
         raise UsageError(f"There is no SQLite file {file!r}.")
     return parsed
 
 
 def _is_a_file(database: str) -> bool:
-    """Whether SQLite's database is a file by its path, not one in memory or a ``file:`` URI."""
+    """Whether a database of SQLite is a path, not one in memory or a ``file:`` URI."""
     return database.partition("?")[0] not in ("", ":memory:") and not database.startswith("file:")
 
 
 def _is_installed(driver: str) -> bool:
     try:
         return importlib.util.find_spec(_MODULES.get(driver, driver)) is not None
-    except ModuleNotFoundError:  # nor is the package that it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def mongodb_name(url: str) -> str:
-    """Return the database that a URL of MongoDB names."""
+    """Return the name of the database in a MongoDB URL."""
     if importlib.util.find_spec("pymongo") is None:
         raise UsageError(
             f"{public_url(url)} needs PyMongo: install it with pip install 'ttl-odm[cli,beanie]'."
@@ -174,7 +174,7 @@ def mongodb_name(url: str) -> str:
 
     try:
         name = parse_uri(url, validate=False).get("database")
-    except (InvalidURI, ValueError) as error:  # the last: of a port; both may quote a password
+    except (InvalidURI, ValueError) as error:  # ValueError: a wrong port; both may quote a password
         raise UsageError(
             f"{public_url(url)!r} is not a MongoDB URL: give one such as "
             "mongodb://host/database. Escape : / ? # [ ] @ % in a user name or password, as "
@@ -188,13 +188,13 @@ def mongodb_name(url: str) -> str:
 
 
 def mongodb_options(url: str) -> dict[str, Any]:
-    """Return arguments of a client: not to look for a server for long, unless the URL says so."""
-    is_said = "serverselectiontimeoutms=" in url.lower()
-    return {} if is_said else {"serverSelectionTimeoutMS": 5_000}
+    """Return a client's arguments: a short timeout for finding a server, unless the URL has one."""
+    has_timeout = "serverselectiontimeoutms=" in url.lower()
+    return {} if has_timeout else {"serverSelectionTimeoutMS": 5_000}
 
 
 def mongodb_client(url: str) -> Any:
-    """Make the client that the installed Beanie takes: before 2.0 it was Motor's."""
+    """Make a client for the installed Beanie; before 2.0 that is Motor's."""
     first_without_motor = 2
     if int(version("beanie").partition(".")[0]) < first_without_motor:
         from motor.motor_asyncio import AsyncIOMotorClient  # noqa: PLC0415 (not for Beanie 2)

@@ -19,7 +19,7 @@ from flask.cli import AppGroup
 from ttl_odm.cli.application import Application, Target, in_loop, select, unknown
 from ttl_odm.cli.check import check_application, check_options, check_replicas
 from ttl_odm.cli.errors import UsageError, printable, readable_errors
-from ttl_odm.cli.extensions import Commands, is_there
+from ttl_odm.cli.extensions import Commands, is_installed
 from ttl_odm.cli.options import json_option, selection_options, sweep_option
 from ttl_odm.cli.output import echo, json_text, printable_report
 from ttl_odm.cli.plan import forecast_target, policy_options
@@ -52,7 +52,7 @@ _POLICY: Final = {"policy": "ttl_odm.integrations.flask.policy"}
 
 commands = AppGroup(
     "ttl",
-    commands=Commands(_POLICY if is_there("ttl_odm.stored") else {}),
+    commands=Commands(_POLICY if is_installed("ttl_odm.stored") else {}),
     help="Delete expired rows, and see which sweeper is at work.",
 )
 
