@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913 (click's)
     async def work() -> tuple[SweepReport | None, bool]:
         async with connect(source) as application:
             selected = application.select(models, excepted)
-            with suppress(TTLError):  # it may come up later; and now it says which database it is
+            with suppress(TTLError):  # the server may come up later; the answer names its kind
                 await selected.check_connection()
             metrics: list[Metrics] = []
             if metrics_port is not None:

@@ -1,18 +1,20 @@
-"""What tests of applications that use ttl_odm need.
+"""The test kit for applications that use ttl_odm, and for stores.
 
-- `clock`: `TTLClock`, which moves the now, with a module for each adapter; `plugin`: its fixture
-- `contract`: `StoreContract`, what every store has to do; `rig`: `StoreRig`, what it is run on
-- `sqlalchemy_rig`: `SQLAlchemyRig`, which is that of SQLAlchemy's store on any database
-- `contract.families`: `FamilyContract`, what a family of databases has to bring, on SQLAlchemy
+- `clock`: `TTLClock`, which moves the time, with a module for each adapter
+- `plugin`: pytest's fixtures ``ttl_clock`` and ``expired_events``
+- `contract`: `StoreContract`, the tests that every store has to pass; `rig`: `StoreRig`, their
+  access to a store
+- `sqlalchemy_rig`: `SQLAlchemyRig`, the rig of SQLAlchemy's store on any database
+- `contract.families`: `FamilyContract`, the tests of a family of databases, on SQLAlchemy
 - `memory`, `memory_leases`: a store in memory, and its leases
 - `cleanup`: `empty` and `async_empty`, with a module for each adapter
 - `ExpiredEvents`, the events of a test, from `ttl_odm.events`
-- `assert_no_leaks`, which finds SQL that goes around the gate, from `ttl_odm.guard` (with sqlglot,
-  which the extra ``guard`` brings)
+- `assert_no_leaks`, which finds SQL that bypasses the gate, from `ttl_odm.guard` (needs sqlglot,
+  from the extra ``guard``)
 
-Importing this package imports neither pytest nor a database library: each name is loaded when it
-is first asked for, and only `StoreContract` needs pytest. (``ttl_odm.testing.plugin``, which pytest
-loads by itself for the fixtures ``ttl_clock`` and ``expired_events``, does import it.)
+Importing this package imports neither pytest nor a database library: each name is loaded on first
+use, and only `StoreContract` and `FamilyContract` need pytest. (``ttl_odm.testing.plugin``, which
+pytest loads by itself, does import it.)
 """
 
 from __future__ import annotations

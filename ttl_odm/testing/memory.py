@@ -1,9 +1,9 @@
 """A sweeper's store in memory: `InMemoryStore`, and its asynchronous twin.
 
-For tests of what one builds around a sweeper (hooks, archives, paces, throttles, schedules) without
-a database, and the first to pass `ttl_odm.testing.StoreContract`. It keeps the whole contract: rows
-expire by the same rules, the deletion decides again what the look has found, and a hook that
-raises leaves everything as it was.
+It is for tests of code around a sweeper (hooks, archives, paces, throttles, schedules) without a
+database. It passes all of `ttl_odm.testing.StoreContract`: rows expire by the same rules, the
+deletion judges again the rows that the search has found, and a hook that raises leaves everything
+unchanged.
 
 This module must not know pytest.
 """
@@ -46,7 +46,7 @@ _PACE: Final = Pace(start=100, lowest=10, highest=1_000, target=0.1)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row, with its place in the order of all insertions."""
+    """A row, with its number in the order of all insertions."""
 
     serial: int
     key: Hashable
@@ -82,7 +82,7 @@ class _Batch:
     failure: HookError | RefusedError | None = None
 
     def check(self) -> None:
-        """Refuse the batch if one of its rows is refused."""
+        """Raise if one of the rows is refused."""
         for row in self.rows:
             if row.key in self.table.held:
                 raise RefusedError(f"{row.key!r} is not to be deleted.")
@@ -91,8 +91,8 @@ class _Batch:
         if self.failure is not None:
             reason = Skip.HOOK if isinstance(self.failure, HookError) else Skip.REFUSED
             skipped = {**self.skipped, reason: len(self.rows)}
-            left = self.purged.keys
-            return BatchResult(0, self.resume, skipped=skipped, failure=self.failure, left=left)
+            keys = self.purged.keys
+            return BatchResult(0, self.resume, skipped=skipped, failure=self.failure, left=keys)
         return BatchResult(
             len(self.rows),
             self.resume,
@@ -104,7 +104,7 @@ class _Batch:
 
 
 class _Memory:
-    """The tables, and everything that needs no waiting."""
+    """The tables, and all code that both stores share."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
@@ -112,23 +112,23 @@ class _Memory:
         self._serial = 0
         self._offset = timedelta()
         self.outbox: list[object] = []
-        """What hooks have appended to `Purged.transaction`, once it was committed."""
+        """The objects that hooks have appended to `Purged.transaction`, after the commit."""
 
         self.between: Callable[[], object] = lambda: None
-        """Called after a batch was looked for and before it is deleted, for tests of races."""
+        """Called between the search for a batch and its deletion, for tests of races."""
 
     @property
     def pace(self) -> Pace:
-        """Batches of a hundred rows, to begin with."""
+        """A pace that begins with batches of a hundred rows."""
         return _PACE
 
     @property
     def hooks(self) -> Hooks:
-        """Those that the tables were created with."""
+        """The hooks that the tables were created with."""
         return Hooks.of({name: table.hooks for name, table in self._tables.items()})
 
     def clock(self) -> datetime:
-        """Return the present instant; `advance` moves it."""
+        """Return the current time, which `advance` moves."""
         return datetime.now(timezone.utc) + self._offset
 
     def advance(self, seconds: float) -> None:
@@ -143,19 +143,19 @@ class _Memory:
         hooks: Any = None,
         archive: ArchiveSink | None = None,
     ) -> None:
-        """Make an empty table, or change these properties of one that exists.
+        """Create an empty table, or change these properties of an existing one.
 
         Args:
-            target: Its name.
+            target: The name of the table.
             default: Its default ttl, as in ``__ttl__``.
             hooks: As in the sweeper's option ``on_purged``.
-            archive: Where its rows go before they are deleted.
+            archive: The sink that gets its rows before they are deleted.
         """
         with self._lock:
-            made = _Table(TTL(default).default, hooks, archive)
+            table = _Table(TTL(default).default, hooks, archive)
             if target in self._tables:
-                made.rows = self._tables[target].rows
-            self._tables[target] = made
+                table.rows = self._tables[target].rows
+            self._tables[target] = table
 
     def put(
         self,
@@ -166,7 +166,7 @@ class _Memory:
         ttl: int | None = None,
         age: float = 0.0,
     ) -> None:
-        """Write a row, as if it had been last modified some seconds ago."""
+        """Write a row that was last modified `age` seconds ago."""
         with self._lock:
             self._serial += 1
             modified = self.clock() - timedelta(seconds=age)
@@ -175,14 +175,14 @@ class _Memory:
             )
 
     def keys(self, target: str) -> set[Hashable]:
-        """Return the keys of all rows that are there, expired or not."""
+        """Return the keys of all rows in the table, expired or not."""
         return set(self._tables[target].rows)
 
     @contextmanager
     def hold(self, target: str, key: Hashable, reason: Skip = Skip.LOCKED) -> Iterator[None]:
-        """Keep a row from being deleted, as somebody's lock or foreign key would.
+        """Protect a row from deletion, as a lock or a foreign key would.
 
-        With `Skip.REFUSED` it keeps its whole batch, as a trigger does that raises.
+        `Skip.REFUSED` protects the row's whole batch, as a trigger that raises would.
         """
         held = self._tables[target].held
         held[key] = reason
@@ -192,7 +192,7 @@ class _Memory:
             del held[key]
 
     def targets(self) -> Sequence[str]:
-        """Name the tables, in the order in which they were created."""
+        """Return the names of the tables, in the order of their creation."""
         return list(self._tables)
 
     def _due(self, target: str) -> Due | None:
@@ -200,8 +200,8 @@ class _Memory:
         if table.default is None:
             return None
         expired = self._expired(table, Part.ALL, now)
-        there = {table.part_of(row) for _, row in expired}
-        parts = tuple(part for part in (Part.INHERITING, Part.OWN) if part in there)
+        nonempty = {table.part_of(row) for _, row in expired}
+        parts = tuple(part for part in (Part.INHERITING, Part.OWN) if part in nonempty)
         return Due(parts, (now - expired[0][0]).total_seconds() if expired else 0.0)
 
     def _count(self, target: str) -> Counted:
@@ -209,56 +209,56 @@ class _Memory:
         return Counted(len(self._expired(table, Part.ALL, self.clock())), len(table.rows))
 
     def _expired(self, table: _Table, part: Part, now: datetime) -> list[tuple[datetime, _Row]]:
-        """The expired rows of a part, those first that expired first."""
+        """Return the expired rows of a part in the order of expiry."""
         with self._lock:
             rows = list(table.rows.values())
         expired = [
-            (ends, row)
+            (end, row)
             for row in rows
-            if (ends := table.expires_at(row)) is not None
-            and is_expired(ends, now)
+            if (end := table.expires_at(row)) is not None
+            and is_expired(end, now)
             and part in (Part.ALL, table.part_of(row))
         ]
         return sorted(expired, key=lambda item: (item[0], item[1].serial))
 
-    def _look(self, request: BatchRequest) -> tuple[list[_Row], object]:
-        """Find the rows of a batch, and where the next one begins."""
+    def _batch(self, request: BatchRequest) -> tuple[list[_Row], object]:
+        """Return the rows of a batch, and the position from which the next one continues."""
         table = self._tables[request.target]
         after: Any = request.resume
         until: Any = request.until
         expired = [
-            (ends, row)
-            for ends, row in self._expired(table, request.part, self.clock())
-            if (after is None or (ends, row.serial) > after)
-            and (until is None or (ends, row.serial) <= until)
+            (end, row)
+            for end, row in self._expired(table, request.part, self.clock())
+            if (after is None or (end, row.serial) > after)
+            and (until is None or (end, row.serial) <= until)
         ][: request.size]
         is_full = len(expired) == request.size
         last = (expired[-1][0], expired[-1][1].serial) if is_full else None
         return [row for _, row in expired], last
 
     def _divide(self, request: BatchRequest, shares: int) -> Sequence[object]:
-        """Find the marks between which there are as many rows."""
+        """Return the marks that divide the rest of a range into equal shares."""
         rows = self._tables[request.target].rows
-        left, _ = self._look(replace(request, size=len(rows) + 1))
+        rest, _ = self._batch(replace(request, size=len(rows) + 1))
         table = self._tables[request.target]
-        shares = min(shares, len(left) // request.size)
-        last = (left[number * len(left) // shares - 1] for number in range(1, shares))
-        return [(table.expires_at(row), row.serial) for row in last]
+        shares = min(shares, len(rest) // request.size)
+        ends = (rest[number * len(rest) // shares - 1] for number in range(1, shares))
+        return [(table.expires_at(row), row.serial) for row in ends]
 
     @contextmanager
     def _deleting(self, request: BatchRequest) -> Iterator[_Batch]:
-        """Look for a batch and delete it; put everything back if the block raises.
+        """Find and delete a batch; restore its rows if the block raises.
 
-        A `HookError` is then part of the result; anything else goes on.
+        A `HookError` or `RefusedError` becomes part of the result; other errors are raised.
         """
         table, now = self._tables[request.target], self.clock()
-        rows, resume = self._look(request)
+        rows, resume = self._batch(request)
         self.between()
         skipped: dict[Skip, int] = {}
         deleted = []
         with self._lock:
             for row in rows:
-                # Decided again: the row may have been renewed, or replaced, or be gone.
+                # Judged again: the row may have been renewed, replaced or deleted.
                 present = table.rows.get(row.key)
                 if present is None or not is_expired(table.expires_at(present), now):
                     continue
@@ -295,7 +295,7 @@ class _Memory:
 class InMemoryStore(_Memory):
     """A `ttl_odm.sweeper.Store` with every optional feature of a store.
 
-    ``Purged.transaction`` is a list; whatever a hook appends to it is in `outbox` after the
+    ``Purged.transaction`` is a list; objects that a hook appends to it are in `outbox` after the
     commit.
 
     Attributes:

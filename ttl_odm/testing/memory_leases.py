@@ -1,6 +1,6 @@
 """Leases in memory: `InMemoryLeases`, and its asynchronous twin.
 
-They hold between the threads, or the tasks, of one process.
+They work between the threads or tasks of one process.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class _Entry:
     history: str = ""
     recorded_at: datetime | None = None
 
-    def left(self, now: datetime) -> float:
+    def seconds_left(self, now: datetime) -> float:
         if self.holder is None or self.until is None:
             return 0.0
         return max((self.until - now).total_seconds(), 0.0)
 
     def state(self, now: datetime) -> LeaseState:
-        left = self.left(now)
+        seconds_left = self.seconds_left(now)
         return LeaseState(
-            self.holder if left else None,
+            self.holder if seconds_left else None,
             self.token,
-            left,
+            seconds_left,
             paused=self.paused,
             history=self.history,
             recorded_ago=None
@@ -65,7 +65,7 @@ class InMemoryLeases:
         """Acquire a lease that is free or has ended."""
         with self._lock:
             entry = self._entries[name]
-            if entry.left(self._clock()) > 0:
+            if entry.seconds_left(self._clock()) > 0:
                 return None
             entry.token += 1
             lease = Lease(name, holder, entry.token, duration)
@@ -89,7 +89,7 @@ class InMemoryLeases:
                 entry.holder = entry.until = None
 
     def read(self, name: str) -> LeaseState:
-        """Return its state."""
+        """Return the state of a lease."""
         with self._lock:
             return self._entries[name].state(self._clock())
 
@@ -99,7 +99,7 @@ class InMemoryLeases:
             self._entries[name].paused = paused
 
     def record(self, lease: Lease, history: str) -> bool:
-        """Store data of the holder's."""
+        """Store the holder's data; return False if the lease is lost."""
         with self._lock:
             entry = self._entries[lease.name]
             if not self._is_held(entry, lease):
@@ -108,7 +108,7 @@ class InMemoryLeases:
             return True
 
     def finish(self, lease: Lease, history: str) -> bool:
-        """Store data of the holder's, and release the lease."""
+        """Store the holder's data and release the lease; return False if it is lost."""
         with self._lock:
             entry = self._entries[lease.name]
             if not self._is_held(entry, lease):
@@ -123,7 +123,7 @@ class InMemoryLeases:
 
     @staticmethod
     def _is_held(entry: _Entry, lease: Lease) -> bool:
-        # Nobody has taken it since, even if it has ended.
+        # True until another holder acquires it, even if it has ended.
         return entry.token == lease.token and entry.holder == lease.holder
 
 
@@ -149,7 +149,7 @@ class AsyncInMemoryLeases:
         self._leases.release(lease)
 
     async def read(self, name: str) -> LeaseState:
-        """Return its state."""
+        """Return the state of a lease."""
         await asyncio.sleep(0)
         return self._leases.read(name)
 
@@ -159,11 +159,11 @@ class AsyncInMemoryLeases:
         self._leases.set_paused(name, paused)
 
     async def record(self, lease: Lease, history: str) -> bool:
-        """Store data of the holder's."""
+        """Store the holder's data; return False if the lease is lost."""
         await asyncio.sleep(0)
         return self._leases.record(lease, history)
 
     async def finish(self, lease: Lease, history: str) -> bool:
-        """Store data of the holder's, and release the lease."""
+        """Store the holder's data and release the lease; return False if it is lost."""
         await asyncio.sleep(0)
         return self._leases.finish(lease, history)

@@ -1,7 +1,7 @@
 """The pytest plugin: the fixtures ``ttl_clock`` and ``expired_events``.
 
-pytest loads it in every run of an environment that has ttl_odm, so it imports nothing else before
-a fixture is asked for.
+pytest loads it in every run in an environment that has ttl_odm, so it imports nothing else before
+a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ttl_clock() -> Iterator[TTLClock]:
-    """The now by which rows expire, to be moved: see `ttl_odm.testing.TTLClock`."""
+    """The clock by which rows expire: see `ttl_odm.testing.TTLClock`."""
     from ttl_odm.testing.clock import TTLClock  # noqa: PLC0415 (see above)
 
     with TTLClock() as clock:
@@ -27,7 +27,7 @@ def ttl_clock() -> Iterator[TTLClock]:
 
 @pytest.fixture
 def expired_events(ttl_clock: TTLClock) -> Iterator[ExpiredEvents]:
-    """The events of rows that have expired: see `ttl_odm.testing.ExpiredEvents`."""
+    """The events of expired rows: see `ttl_odm.testing.ExpiredEvents`."""
     from ttl_odm.testing import ExpiredEvents  # noqa: PLC0415 (see above)
 
     with ExpiredEvents(ttl_clock) as events:

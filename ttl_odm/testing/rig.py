@@ -1,8 +1,8 @@
-"""`StoreRig`: what `ttl_odm.testing.StoreContract` needs to know to test a store.
+"""`StoreRig`: the access to a store that `ttl_odm.testing.StoreContract` needs.
 
-A rig makes targets in the store's database, writes rows that are as old as a test wants them, and
-looks at what is really there, past the store. What only some databases can do (hold a row, write
-in the deleting transaction, archive) is a Protocol each; a rig that has the methods has the tests.
+A rig creates targets in the store's database, writes rows of any age, and reads what is really in
+the database, past the store. For abilities that only some databases have (hold a row, write in the
+deleting transaction, archive) there is a Protocol each; a rig with its methods gets its tests.
 
 This module must not know pytest.
 """
@@ -77,7 +77,7 @@ class StoreRig(ABC):
 
     @abstractmethod
     def end_lease(self, name: str) -> None:
-        """Make a lease end in the past, as if its holder had died.
+        """Let a lease end in the past, as if its holder had died.
 
         Choose an hour ago, for example: a clock correction of milliseconds can move "just now"
         into the future.
@@ -117,7 +117,7 @@ class CanHold(Protocol):
     """A rig whose database has locks that a sweeper doesn't wait for."""
 
     def hold(self, target: str, key: int) -> AbstractContextManager[object]:
-        """Lock a row meanwhile, in a transaction of its own."""
+        """Lock a row during the block, in a separate transaction."""
         ...
 
 
@@ -126,7 +126,7 @@ class CanRefuse(Protocol):
     """A rig whose database can be made to refuse rows, as by a trigger."""
 
     def refuse(self, target: str, keys: Collection[int]) -> AbstractContextManager[object]:
-        """Let the database delete none of these rows meanwhile: a statement that tries it fails."""
+        """Let statements that delete one of these rows fail during the block."""
         ...
 
 
@@ -135,11 +135,11 @@ class CanWrite(Protocol):
     """A rig whose database lets a hook write in the deleting transaction."""
 
     def write(self, transaction: Any, text: str) -> object:
-        """Store a text, in the transaction of a `Purged`; to be awaited in asynchronous stores."""
+        """Store a text in the transaction of a `Purged`; awaitable for asynchronous stores."""
         ...
 
     def written(self) -> list[str]:
-        """Return the texts that were committed."""
+        """Return the committed texts."""
         ...
 
 
@@ -148,5 +148,5 @@ class CanArchive(Protocol):
     """A rig whose store has the mode ``archive``."""
 
     def create_archived(self, target: str, default: int | None, sink: ArchiveSink) -> None:
-        """Make an empty target whose rows go to a sink before they are deleted."""
+        """Create an empty target whose rows go to a sink before they are deleted."""
         ...

@@ -1,7 +1,7 @@
-"""`SQLAlchemyRig`: SQLAlchemy's store as `ttl_odm.testing.StoreContract` wants it, on any database.
+"""`SQLAlchemyRig`: the rig of SQLAlchemy's store for `ttl_odm.testing.StoreContract`.
 
-For whoever brings the family of a database, and for ttl_odm's own tests. What a database can be
-made to do beside that (hold a row, refuse one) a subclass adds.
+It is for authors of a database's family, and for ttl_odm's own tests. It works on any database; a
+subclass adds the abilities of its database (hold a row, refuse one).
 
 This module must not know pytest.
 """
@@ -56,11 +56,11 @@ class SQLAlchemyRig(StoreRig):
         self._outbox.create(behind)
 
     def create(self, target: str, default: int | None, hooks: Any = None) -> None:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         self._create(target, {"__ttl__": default, "__ttl_on_purged__": hooks})
 
     def create_archived(self, target: str, default: int | None, sink: ArchiveSink) -> None:
-        """As in `CanArchive`."""
+        """See `CanArchive`."""
         self._create(target, {"__ttl__": default, "__ttl_archive__": sink})
 
     def _create(self, target: str, declared: dict[str, Any]) -> None:
@@ -76,11 +76,11 @@ class SQLAlchemyRig(StoreRig):
         self.store.targets()
 
     def set_default(self, target: str, default: int | None) -> None:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         self._models[target].__ttl__ = default
 
     def add(self, target: str, keys: Sequence[int], *, age: float, ttl: int | None = None) -> None:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         if not keys:
             return
         clock = clock_of(self.behind.dialect)
@@ -92,7 +92,7 @@ class SQLAlchemyRig(StoreRig):
             )
 
     def renew(self, target: str, key: int) -> None:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         stamp = clock_of(self.behind.dialect).stamp
         with self.behind.begin() as connection:
             connection.execute(
@@ -101,14 +101,14 @@ class SQLAlchemyRig(StoreRig):
             )
 
     def keys(self, target: str) -> set[int]:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         with self.behind.connect() as connection:
             rows = select(self._models[target].id).options(include_expired())
             return set(connection.scalars(rows))
 
     @contextmanager
     def before_delete(self, action: Callable[[], object]) -> Iterator[None]:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         actions = [action]
 
         def act(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -124,7 +124,7 @@ class SQLAlchemyRig(StoreRig):
             raise AssertionError("Nothing was deleted.")
 
     def end_lease(self, name: str) -> None:
-        """As in `StoreRig`."""
+        """See `StoreRig`."""
         clock = clock_of(self.behind.dialect)
         ended = f"{clock.now} - 3600 * {clock.second}"
         with self.behind.begin() as connection:
@@ -134,11 +134,11 @@ class SQLAlchemyRig(StoreRig):
             )
 
     def write(self, transaction: Any, text: str) -> object:
-        """As in `CanWrite`."""
+        """See `CanWrite`."""
         return transaction.execute(insert(self._outbox).values(text=text))
 
     def written(self) -> list[str]:
-        """As in `CanWrite`."""
+        """See `CanWrite`."""
         with self.behind.connect() as connection:
             return list(connection.scalars(select(self._outbox.c.text)))
 

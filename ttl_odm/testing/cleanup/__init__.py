@@ -51,7 +51,7 @@ def empty(*models: Any, session: Any = None) -> None:
     elif _is_of("beanie", models):
         raise TTLError(f"empty({_named(models)}): await async_empty(...) for Beanie's documents.")
     else:
-        raise _stranger("empty", models)
+        raise _mixed("empty", models)
 
 
 async def async_empty(*models: Any, session: Any = None) -> None:
@@ -87,7 +87,7 @@ async def async_empty(*models: Any, session: Any = None) -> None:
             "await sync_to_async(empty)(...)."
         )
     else:
-        raise _stranger("async_empty", models)
+        raise _mixed("async_empty", models)
 
 
 def _check(call: str, models: tuple[Any, ...]) -> None:
@@ -127,7 +127,7 @@ def _named(models: tuple[Any, ...]) -> str:
     return ", ".join(getattr(model, "__name__", repr(model)) for model in models)
 
 
-def _stranger(call: str, models: tuple[Any, ...]) -> TTLError:
+def _mixed(call: str, models: tuple[Any, ...]) -> TTLError:
     return TTLError(
         f"{call}({_named(models)}): pass models of one kind: SQLAlchemy's (or a declarative base, "
         "MetaData or Table), Django's or Beanie's."

@@ -24,7 +24,7 @@ def empty(models: tuple[Any, ...]) -> None:
         with transaction.atomic(using=using), connection.cursor() as cursor:
             for rank, model in enumerate(order):
                 for field in _references(model):
-                    # Where models refer to themselves or in a ring; InnoDB checks row by row.
+                    # For references to the model itself or in a ring: InnoDB checks row by row.
                     if field.null and _referred(field) in order[: rank + 1]:
                         table, column = quote(model._meta.db_table), quote(field.column)
                         cursor.execute(f"UPDATE {table} SET {column} = NULL")  # noqa: S608
@@ -33,7 +33,7 @@ def empty(models: tuple[Any, ...]) -> None:
 
 
 def _relatives(model: Any) -> Iterator[Any]:
-    """A model, the others of its multi-table inheritance, and their many-to-many tables."""
+    """Yield a model, the others of its multi-table inheritance, and their many-to-many tables."""
     model = model._meta.concrete_model
     roots = [parent for parent in model._meta.get_parent_list() if not parent._meta.parents]
     pending = roots or [model]
@@ -55,7 +55,7 @@ def _relatives(model: Any) -> Iterator[Any]:
 
 
 def _in_order(models: list[Any]) -> list[Any]:
-    """Models that refer to others before these, as far as there is such an order."""
+    """Sort models so that referring ones come first, unless they refer to each other in a ring."""
     order: list[Any] = []
     while models:
         referred = {

@@ -1,25 +1,25 @@
-"""`TTLClock`: moves the now by which rows expire, for a test, on every database.
+"""`TTLClock`: moves the time by which rows expire, for a test, on every database.
 
-The databases' own clocks go on as ever. What moves is the now that ttl_odm's adapters read from
-them, for predicates and stamps alike, in this process. Nothing of it is in the way while no clock
-is in use: each adapter's module in this package swaps pieces of its adapter in, and out again.
+The databases' own clocks go on. The clock moves the time that ttl_odm's adapters read from them in
+this process, for predicates and stamps alike. While no clock is in use there is no overhead: each
+adapter's module in this package replaces parts of its adapter, and restores them at the end.
 
 An adapter's module, listed in `_ADAPTERS`, has
 
-* ``install(clock) -> undo``: from then on the adapter passes each now that it tells through
-  `TTLClock.moved` (or reads `offset` and `frozen_at`) *at the moment at which it tells it*: a move
-  is not announced. What is kept of a database's clock (samples) is kept unmoved. ``undo()`` puts
-  everything back. Leases stay with the unmoved clock: one that was taken in the future would stay
-  in the database, and keep real sweepers out.
-* ``real_now() -> datetime | None``: the unmoved now of its database (aware, UTC) as far as it is
-  known without asking, rather late than early; None if nothing is known.
-* ``lifetime(target) -> timedelta | None``: how long a row lives that is written now, by the policy
-  of its class, and by its own ttl if it is a row and no class; None where the target isn't of this
-  adapter. Raises `TTLError` where it lives for ever, or where its end isn't counted from its
-  writing (`ExpireAfter`, `ExpireAt`).
+* ``install(clock) -> undo``: from then on the adapter passes each time that it reports through
+  `TTLClock.moved` (or reads `offset` and `frozen_at`) *at the moment of the report*, since it isn't
+  notified of moves. Samples of a database's clock are stored unmoved. ``undo()`` restores
+  everything. Leases use the unmoved clock: a lease from the future would stay in the database and
+  lock out real sweepers.
+* ``real_now() -> datetime | None``: the unmoved time of its database (aware, UTC) without a query,
+  rather late than early; None if it isn't known.
+* ``lifetime(target) -> timedelta | None``: the lifetime of a row written now, by the policy of its
+  class, and by its own ttl if the target is a row; None for targets of other adapters. Raises
+  `TTLError` if the row never expires, or if its lifetime doesn't start when it is written
+  (`ExpireAfter`, `ExpireAt`).
 
-It is loaded when its package has been imported, and not before. This module knows no database, no
-driver and not pytest.
+It is loaded once its adapter's package has been imported. This module must not know a database, a
+driver, or pytest.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _ADAPTERS: Final = {
     "ttl_odm.django": "ttl_odm.testing.clock.on_django",
     "ttl_odm.sqlalchemy": "ttl_odm.testing.clock.on_sqlalchemy",
 }
-"""Package of an adapter: the module that moves its clock."""
+"""The modules that move an adapter's clock, by the adapter's package."""
 
 
 class _Position(NamedTuple):
-    """Where the clock stands: so far from the real now, or at an instant."""
+    """The position of the clock: an offset from the real time, or an instant."""
 
     offset: timedelta
     frozen_at: datetime | None
@@ -60,10 +60,13 @@ _UNMOVED: Final = _Position(timedelta(0), None)
 
 
 class _Clockwork:
-    """What all clocks of the process share, since a process has one now.
+    """The state that all clocks of the process share, since a process has one time.
 
-    The position is replaced as a whole, so that other threads always read one that there was. The
-    marks are the contexts that are open, from the outermost in, each with the position before it.
+    The position is replaced as a whole, so that other threads always read a consistent one.
+
+    Attributes:
+        marks: The open contexts, outermost first, each with the position before it.
+        listeners: Called after each move.
     """
 
     def __init__(self) -> None:
@@ -75,15 +78,14 @@ class _Clockwork:
         self._undo = ExitStack()
 
     def open(self, context: object, before: _Position) -> None:
-        """Remember where to go back to."""
+        """Store the position to restore at the end of a context."""
         with self.lock:
             self.marks.append((context, before))
 
     def close(self, context: object) -> None:
-        """Go back to where the clock stood before a context, and forget those opened within it.
+        """Restore the position before a context, and forget the contexts opened within it.
 
-        A context that was forgotten in this way, since it outlived the one around it, changes
-        nothing any more.
+        A forgotten context, which outlives the one around it, changes nothing when it is closed.
         """
         with self.lock:
             for depth, (mark, before) in enumerate(self.marks):
@@ -98,11 +100,11 @@ class _Clockwork:
                 self._undo.close()
 
     def is_open(self, context: object) -> bool:
-        """Whether a context has begun and not ended."""
+        """Whether a context is open."""
         return any(mark is context for mark, _ in self.marks)
 
     def adapters(self, clock: TTLClock) -> list[Any]:
-        """The modules of the adapters that have been imported, installed."""
+        """Return the modules of all imported adapters, installed if they weren't."""
         with self.lock:
             for package in self._missing():
                 module = self._adapters[package] = import_module(_ADAPTERS[package])
@@ -110,12 +112,12 @@ class _Clockwork:
             return list(self._adapters.values())
 
     def announce(self) -> None:
-        """Call those that asked to be called after a move."""
+        """Call the listeners after a move."""
         for listener in [*self.listeners]:
             listener()
 
     def overlooked(self) -> list[str]:
-        """The packages that were imported after the clock was moved, so that they don't follow."""
+        """Return the packages that were imported after the last move, which don't follow it."""
         return [] if self.position == _UNMOVED else self._missing()
 
     def _missing(self) -> list[str]:
@@ -163,7 +165,7 @@ class TTLClock:
         return real_now + offset if frozen_at is None else frozen_at
 
     def __repr__(self) -> str:
-        """Where it stands."""
+        """Return a text with the position."""
         if self.frozen_at is not None:
             return f"<{type(self).__name__} frozen at {self.frozen_at.isoformat()}>"
         return f"<{type(self).__name__} moved by {self.offset.total_seconds():g} s>"
@@ -256,12 +258,12 @@ class TTLClock:
             TTLError: Rows of the target live forever, or their lifetime doesn't start when they
                 are written; then set the field that it is counted from.
         """
-        left = _span(seconds)
+        remaining = _span(seconds)
         with self._moving():
             for adapter in _clockwork.adapters(self):
                 lifetime = adapter.lifetime(target)
                 if lifetime is not None:
-                    return self._advance(left - lifetime)
+                    return self._advance(remaining - lifetime)
         raise TTLError(
             f"TTLClock.expiring({target!r}): it has no policy. Pass a class that declares __ttl__ "
             "or was enabled with enable(), or a row of such a class."
@@ -320,14 +322,14 @@ class TTLClock:
 
     def _real_now(self) -> datetime:
         for adapter in _clockwork.adapters(self):
-            known: datetime | None = adapter.real_now()
-            if known is not None:
-                return known.astimezone(timezone.utc)
+            now: datetime | None = adapter.real_now()
+            if now is not None:
+                return now.astimezone(timezone.utc)
         return datetime.now(timezone.utc)
 
 
 class _Moved:
-    """A move that has been made; as a context manager, one that is undone at the end."""
+    """A completed move; as a context manager, it is undone at the end of the block."""
 
     def __init__(self, clock: TTLClock, before: _Position) -> None:
         self._clock = clock
@@ -357,7 +359,7 @@ def _span(value: object) -> timedelta:
 
 
 def life(name: str, default: int | None, own: int | None) -> timedelta:
-    """The lifetime by a default ttl and a row's own, for an adapter's ``lifetime``."""
+    """Return the lifetime by a default ttl and a row's own, for an adapter's ``lifetime``."""
     seconds = expiry.effective_ttl(default, own)
     if seconds is None:
         raise TTLError(
@@ -367,7 +369,7 @@ def life(name: str, default: int | None, own: int | None) -> timedelta:
 
 
 def not_counted_from_writing(name: str, field: str) -> TTLError:
-    """The error for a row whose end a field of its own decides."""
+    """Return the error for a row whose expiry is in a field of its own."""
     return TTLError(
         f"TTLClock.expiring({name}): its field {field!r} determines its expiry, whenever it is "
         "written; set that field."

@@ -1,15 +1,16 @@
-"""The test clock on MongoDB: what the gate and the sweeper send or estimate is another instant.
+"""The test clock on MongoDB: moves the time that the gate and the sweeper send or estimate.
 
-Expressions for the server's now get the offset added to ``$$NOW``, or an instant in its place.
-``$currentDate`` takes neither, so updates are stamped by what is known of the server's clock, as
-inserts always are. Both drivers go through the same gate, so nothing here knows which one it is.
+Expressions for the server's time get the offset added to ``$$NOW``, or an instant in its place.
+``$currentDate`` takes neither, so updates are stamped by the estimate of the server's clock, as
+inserts always are. Both drivers pass the same gate, so this module needn't know the driver.
 
-A view's definition stays on the server, so one that is read under a moved clock keeps that clock's
-now until it is read again through the gate.
+A view's definition stays on the server, so a view that is read under a moved clock keeps the moved
+time until it is read again through the gate.
 
-MongoDB's own monitor deletes by the server's clock, and nobody moves that. While the test clock is
-ahead, it deletes too late, which nobody sees. While it is behind, it would delete what lives: once
-a minute, so that a test fails now and then. That is refused instead, at the first read.
+MongoDB's own monitor deletes by the server's clock, which can't be moved. While the test clock is
+ahead, the monitor deletes too late, which isn't visible. While it is behind, the monitor would
+delete live documents once a minute, and tests would fail occasionally. The first read raises an
+error instead.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
-    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+    """Let the clock move the adapter's time; return the undo. See `ttl_odm.testing.clock`."""
 
     def server_now() -> Instant:
         if clock.frozen_at is not None:
@@ -93,7 +94,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
     async def ready(self: Handle) -> None:
         await _READY(self)
-        await _check_that_nothing_vanishes(self, clock)
+        await _check_monitor(self, clock)
 
     with ExitStack() as undoing:
         for owner, name, value in (
@@ -105,7 +106,7 @@ def install(clock: TTLClock) -> Callable[[], None]:
             (RawCollection, "server", server),
             (store, "now", store_now),
             (Handle, "ready", ready),
-            # A cursor may have been made, and told the now, before the clock was moved.
+            # A cursor may have been made, and got the time, before the clock was moved.
             (Lifetime, "listed", _listed),
         ):
             undoing.enter_context(patch.object(owner, name, value))
@@ -113,16 +114,16 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 
 def real_now() -> datetime | None:
-    """The unmoved clock of the server that was asked last, from above."""
+    """Return an upper limit of the unmoved time of the server that was asked last."""
     registries = bindings._registries.values()
-    known = [registry.clock for registry in registries if registry.clock.is_known]
-    if not known:
+    clocks = [registry.clock for registry in registries if registry.clock.is_known]
+    if not clocks:
         return None
-    return _AT_MOST(max(known, key=lambda server: server._known().received))
+    return _AT_MOST(max(clocks, key=lambda server: server._known().received))
 
 
 def lifetime(target: Any) -> timedelta | None:
-    """How long a document lives that is written now."""
+    """Return the lifetime of a document written now."""
     model = target if isinstance(target, type) else type(target)
     if not (issubclass(model, Document) and is_enforced(model)):
         return None
@@ -131,14 +132,14 @@ def lifetime(target: Any) -> timedelta | None:
         raise not_counted_from_writing(model.__name__, policy.field)
     default, own = policy.default, None
     if isinstance(target, model):
-        held: dict[Any, Any] = lifetime_of(target, policy)
-        default = policy.default_of(held.get(policy.by))
-        own = expiry.own_ttl(policy, held.get(policy.override))
+        values: dict[Any, Any] = lifetime_of(target, policy)
+        default = policy.default_of(values.get(policy.by))
+        own = expiry.own_ttl(policy, values.get(policy.override))
     return life(model.__name__, default, own)
 
 
 def _whole(instant: datetime) -> datetime:
-    """What MongoDB stores of it: whole milliseconds."""
+    """Return an instant in whole milliseconds, as MongoDB stores it."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
@@ -147,8 +148,8 @@ def _listed(self: Lifetime, documents: Any, *, is_judged: bool) -> list[Any]:
     return _LISTED(self, documents, is_judged=False)
 
 
-async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
-    """Refuse to go on where MongoDB is about to delete a document that lives."""
+async def _check_monitor(handle: Handle, clock: TTLClock) -> None:
+    """Raise if MongoDB is about to delete a document that is live by the test clock."""
     binding = handle.binding
     if binding is None or binding.backend != "mongodb" or binding.purge != "native":
         return
@@ -156,15 +157,15 @@ async def _check_that_nothing_vanishes(handle: Handle, clock: TTLClock) -> None:
     behind = real - clock.moved(real)
     if behind <= timedelta():
         return
-    # A time series has no index for it.
+    # A time series has the option instead of an index.
     options = (await details_of(handle.plain)).get("options", {})
     if not any(SECONDS in index for index in (options, *await indexes_of(handle.plain))):
         return
     policy = binding.policy
-    lives, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())
+    is_live, is_doomed = live_expr(policy), expired_expr(policy, _SERVER_NOW())
     find = {
         "find": handle.plain.name,
-        "filter": {"$expr": {"$and": [lives, is_doomed]}},
+        "filter": {"$expr": {"$and": [is_live, is_doomed]}},
         "projection": {"_id": 1},
         "limit": 1,
     }

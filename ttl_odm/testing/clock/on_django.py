@@ -1,8 +1,8 @@
-"""The test clock on Django: the one text that stands for the database's clock is another one.
+"""The test clock on Django: replaces the one SQL text for the database's clock.
 
-Every statement that Django compiles asks `ttl_odm.dialects.Family.present` for it, so nothing is
-kept on a connection, and a transaction that is rolled back takes nothing back. What is written into
-a schema stays the database's own clock, for a column's default outlives the test.
+Every statement that Django compiles gets it from `ttl_odm.dialects.Family.present`, so no state is
+on a connection, and a rollback doesn't undo a move. DDL keeps the database's own clock, because a
+column's default outlives the test.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _PRESENT: Final = Family.present
 
 _in_real_time: ContextVar[int] = ContextVar("ttl_odm_django_in_real_time", default=0)
-"""How many blocks are open whose statements hear the real time, one in the other."""
+"""The number of open (nested) blocks whose statements use the real time."""
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
-    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+    """Let the clock move the adapter's time; return the undo. See `ttl_odm.testing.clock`."""
     enter, leave, changing = SchemaEditor.__enter__, SchemaEditor.__exit__, DjangoLeases._changing
 
     def entering(editor: SchemaEditor) -> SchemaEditor:
@@ -61,10 +61,10 @@ def install(clock: TTLClock) -> Callable[[], None]:
     with ExitStack() as undoing:
         for owner, name, replacement in (
             (Family, "present", partialmethod(_present, clock)),
-            # DDL, and what migrations do around it.
+            # DDL, and the statements of migrations around it.
             (SchemaEditor, "__enter__", entering),
             (SchemaEditor, "__exit__", leaving),
-            # A lease from the future would keep real sweepers out.
+            # A lease from the future would lock out real sweepers.
             (DjangoLeases, "_changing", changing_in_real_time),
         ):
             undoing.enter_context(patch.object(owner, name, replacement))
@@ -72,12 +72,12 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 
 def real_now() -> datetime | None:
-    """Nobody asks Django's databases for their clock without need."""
+    """Return None: this adapter keeps no samples of a database's clock."""
     return None
 
 
 def lifetime(target: Any) -> timedelta | None:
-    """How long a row lives that is written now."""
+    """Return the lifetime of a row written now."""
     model = target if isinstance(target, type) else type(target)
     binding = binding_of(model) if issubclass(model, Model) and hasattr(model, "_meta") else None
     if binding is None:

@@ -1,17 +1,16 @@
-"""Moves the clock of SQLAlchemy's adapter: in the SQL that is about to be sent, and nowhere else.
+"""The test clock on SQLAlchemy: moves the time in the SQL that is about to be sent.
 
-Compiled statements stay as they are, in whatever cache or variable they are kept. The text that
-asks the database for its now is replaced in each statement just before the driver gets it; so a
-statement that was compiled before follows, a move costs nothing, and after the end the very same
-SQL goes out as before. It needs no DDL, no commit and no connection of its own, and holds for
-every engine, thread and session of the process.
+Compiled statements stay unchanged in their caches and variables. The text that asks the database
+for its time is replaced in each statement just before the driver gets it. So statements compiled
+before a move follow it, a move is free, and afterwards the same SQL is sent as before. It needs no
+DDL, no commit and no connection of its own, and covers every engine, thread and session of the
+process.
 
-What the database does by itself keeps to the real time: a column's default in an INSERT of raw SQL
-that leaves ``_ts`` out, triggers, views. DDL is left alone, or a move would outlive the test in a
-column's default.
+The database's own actions use the real time: triggers, views, and the default of ``_ts`` in raw
+SQL. DDL isn't changed, because in a column's default a move would outlive the test.
 
-It rests on two things of SQLAlchemy's: a listener of ``before_cursor_execute`` may return another
-statement, and one that listens to the class Engine hears of every statement of every engine.
+It rests on two features of SQLAlchemy: a listener of ``before_cursor_execute`` may return another
+statement, and a listener on the class Engine is notified of every statement of every engine.
 """
 
 from __future__ import annotations
@@ -57,23 +56,23 @@ _real_sample_now: Final = database_clock.Sample.now
 
 _in_use: TTLClock | None = None
 
-_as_it_is: ContextVar[bool] = ContextVar("ttl_odm_as_it_is", default=False)
-"""True while a statement is sent that is to hear the real time."""
+_in_real_time: ContextVar[bool] = ContextVar("ttl_odm_in_real_time", default=False)
+"""True while a statement is sent that needs the real time."""
 
 _DDL: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:CREATE|ALTER|DROP|COMMENT|DO|SET)\b", re.IGNORECASE | re.DOTALL
 )
 _COPY: Final = re.compile(r"\s*CREATE\s(?:\s*\w+\s)*?\s*TABLE\s[^(]+\sAS\s", re.IGNORECASE)
-"""``CREATE TABLE copies AS SELECT``, which reads rows and keeps no expression."""
+"""``CREATE TABLE copies AS SELECT``, which reads rows and stores no expression."""
 
 
 def install(clock: TTLClock) -> Callable[[], None]:
-    """Let the clock decide; returns what undoes it. See `ttl_odm.testing.clock`."""
+    """Let the clock move the adapter's time; return the undo. See `ttl_odm.testing.clock`."""
     with ExitStack() as undo:
         for owner, name, value in (
             (database_clock.Sample, "now", lambda sample: clock.moved(_real_sample_now(sample))),
             (execution, "observe", partial(_observe, database_clock.observe)),
-            # By which a flush knows how old a row is without having its stamp.
+            # From these, a flush knows the age of a row without its stamp.
             (flush, "monotonic", partial(_moment, clock)),
             (ends, "monotonic", partial(_moment, clock)),
             (leases, "_now", _now_of_leases),
@@ -84,14 +83,14 @@ def install(clock: TTLClock) -> Callable[[], None]:
 
 
 def real_now() -> datetime | None:
-    """The unmoved clock of the database that was asked last, from above."""
+    """Return an upper limit of the unmoved time of the database that was asked last."""
     return _real_sample_now(database_clock._latest[0]) if database_clock._latest else None
 
 
 def _moment(clock: TTLClock) -> float:
-    """The moment of this host's monotonic clock at which a database's now would be the moved one.
+    """Return the monotonic time of this host at which the database's time would be the moved one.
 
-    A sample makes the stamp of a row out of it (`Sample.at`), also after the clock has moved on.
+    A sample computes the stamp of a row from it (`Sample.at`), even after further moves.
     """
     if clock.frozen_at is None:
         return database_clock.monotonic() + clock.offset.total_seconds()
@@ -102,7 +101,7 @@ def _moment(clock: TTLClock) -> float:
 
 
 def lifetime(target: Any) -> timedelta | None:
-    """How long a row lives that is written now."""
+    """Return the lifetime of a row written now."""
     if isinstance(target, Table):
         binding = root_binding_of(target)
         if binding is None:
@@ -128,15 +127,15 @@ def lifetime(target: Any) -> timedelta | None:
 
 
 def _default(binding: Binding, declared: DefaultTTL) -> int | None:
-    """The default at this moment; of one that Python doesn't know, what was noted last."""
+    """Return the current default; if only the database knows it, the value noted last."""
     if binding.source.is_known:
         return declared()
     policy = binding.source.policy_as_noted(None, None)
     return policy.default if isinstance(policy, TTL) else None
 
 
-# Once, and never removed: that would change a list which other threads go through at that moment,
-# and fail their statements. While no clock is in use it does nothing.
+# Registered once and never removed: a removal would change a list that other threads are iterating,
+# and fail their statements. Without a clock in use it does nothing.
 @event.listens_for(Engine, "before_cursor_execute", retval=True)
 def _as_moved(
     connection: Connection,
@@ -151,7 +150,7 @@ def _as_moved(
     if clock is None or now_of is None:
         return statement, parameters
     offset, frozen_at = clock.offset, clock.frozen_at
-    is_moved = (offset or frozen_at) and not _as_it_is.get()
+    is_moved = (offset or frozen_at) and not _in_real_time.get()
     if not is_moved or (getattr(execution, "isddl", False) and not _COPY.match(statement)):
         return statement, parameters
     now, moved = now_of
@@ -184,7 +183,7 @@ def _on_sqlite(offset: timedelta, frozen_at: datetime | None, now: re.Match[str]
 
 
 def _decimal(offset: timedelta, digits: int) -> str:
-    """Seconds, without the detour by a float."""
+    """Return seconds as decimal digits, without conversion to a float."""
     whole = offset // timedelta(microseconds=10 ** (6 - digits))
     seconds, rest = divmod(abs(whole), 10**digits)
     return f"{'-' if whole < 0 else '+'}{seconds}.{rest:0{digits}}"
@@ -206,9 +205,9 @@ _NOWS: Final[dict[str, tuple[re.Pattern[str], Callable[..., str]] | None]] = {
         _on_sqlite,
     ),
 }
-"""By dialect: what asks for its now in the SQL of this package, and what makes its replacement.
+"""By dialect: the pattern of its time in this package's SQL, and the function for the replacement.
 
-Those of families that others bring are added when they are met; None is for other engines."""
+Families of other packages are added at their first statement; None marks other engines."""
 
 
 def _now_of(dialect: Dialect) -> tuple[re.Pattern[str], Callable[..., str]] | None:
@@ -221,11 +220,11 @@ def _now_of(dialect: Dialect) -> tuple[re.Pattern[str], Callable[..., str]] | No
 def _of_family(clock: Clock) -> tuple[re.Pattern[str], Callable[..., str]] | None:
     if isinstance(clock, General):
         return re.compile("|".join(map(re.escape, {clock.now, clock.now_at_write}))), _on_integers
-    return next(_NOWS[ours.family] for ours in FAMILIES if isinstance(clock, type(ours)))
+    return next(_NOWS[own.family] for own in FAMILIES if isinstance(clock, type(own)))
 
 
 def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
-    """The database's now, written so that it isn't replaced."""
+    """Return the database's time, written so that it isn't replaced."""
     clock = clock_of(connection.dialect)
     written = clock.at_write
     hidden = written.replace("(", "( ") if "(" in written else f" {written}"
@@ -233,9 +232,9 @@ def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
 
 
 def _observe(observe: Callable[[Connection], None], connection: Connection) -> None:
-    """Samples of the database's clock stay unmoved; what is read from them moves."""
-    token = _as_it_is.set(True)
+    """Take an unmoved sample of the database's clock; the times read from it are moved."""
+    token = _in_real_time.set(True)
     try:
         observe(connection)
     finally:
-        _as_it_is.reset(token)
+        _in_real_time.reset(token)

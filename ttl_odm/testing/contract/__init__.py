@@ -1,6 +1,6 @@
-"""`StoreContract`: what every store of the sweeper has to do, as tests.
+"""`StoreContract`: the tests that every store of the sweeper has to pass.
 
-Whoever writes a store runs these on it:
+The author of a store runs them on it:
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -9,23 +9,23 @@ Whoever writes a store runs these on it:
             yield rig
             rig.close()
 
-Tests of what a store doesn't offer are skipped, and say so. It is made of parts, for a store (or
-for leases) of which one knows that it has no more:
+Tests of a feature that the store doesn't have are skipped with a reason. The contract has parts,
+which can be run alone on a store (or leases) with these features only:
 
-- `batches`: what is due and purged, one batch at a time: `PurgeContract`, `HoldContract`,
+- `batches`: finding and purging one batch at a time: `PurgeContract`, `HoldContract`,
   `RefusalContract`
-- `sweeps`: what a sweeper does with the store: `SweepContract`; counting: `CountingContract`
-- `hooks`: what the store reports to hooks, and archives: `HookContract`
-- `leases`: leases by themselves and under a sweeper: `LeaseContract`
-- `workers`: what several workers do with the store: `WorkerContract`
+- `sweeps`: a sweeper on the store: `SweepContract`; counting: `CountingContract`
+- `hooks`: reports to hooks, and archives: `HookContract`
+- `leases`: leases alone and under a sweeper: `LeaseContract`
+- `workers`: several workers on the store: `WorkerContract`
 
-The module `families` isn't part of it and isn't imported here: `FamilyContract`, what the family of
-a database has to bring.
+The module `families` isn't part of it and isn't imported here: `FamilyContract` has the tests of a
+database's family.
 """
 
 import pytest
 
-# Before they are imported: pytest shows the values of a failed assert only where it knows to.
+# Before the imports: pytest shows the values of a failed assert only in registered modules.
 for _name in ("batches", "families", "hooks", "leases", "sweeps", "workers"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")
 

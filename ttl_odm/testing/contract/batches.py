@@ -1,4 +1,4 @@
-"""What `due` and `purge` have to do, one batch at a time."""
+"""The contract of `due` and `purge`, one batch at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TTLS: Final = (None, -1, 60, HOUR, DAY)
 
 
 def fill(rig: StoreRig, rows: int = 10, *, target: str = "carts", ttl: int | None = None) -> None:
-    """Make a target with rows that have expired, one after the other."""
+    """Create a target with rows that expired a second apart."""
     rig.create(target, HOUR)
     for number in range(rows):
         rig.add(target, [number], age=DAY + number, ttl=ttl)
@@ -68,7 +68,7 @@ class PurgeContract:
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=60)
         due = rig.run(rig.store.due("carts"))
-        # A store that would have to read the whole table to know says None.
+        # None from a store that would have to read the whole table.
         assert due.oldest in (0.0, None)
         assert due.parts == () or due.oldest is None
         assert sum(batch.deleted for batch in batches(rig, "carts", 10)) == 0
@@ -90,8 +90,8 @@ class PurgeContract:
         kept = set()
         for number, (age, ttl) in enumerate((age, ttl) for age in AGES for ttl in TTLS):
             rig.add("carts", [number], age=age, ttl=ttl)
-            lives = effective_ttl(default, ttl)
-            if lives is None or age < lives:
+            lifetime = effective_ttl(default, ttl)
+            if lifetime is None or age < lifetime:
                 kept.add(number)
         list(batches(rig, "carts", 100))
         assert rig.keys("carts") == kept
@@ -160,7 +160,7 @@ class PurgeContract:
 
 
 class HoldContract:
-    """Rows that somebody holds, where the database has locks that a sweeper doesn't wait for."""
+    """Locked rows, on a database with locks that a sweeper doesn't wait for."""
 
     @pytest.mark.parametrize("ttl", [None, 60])
     def test_a_row_that_somebody_holds_is_skipped_and_counted(
@@ -178,7 +178,7 @@ class HoldContract:
 
 
 class RefusalContract:
-    """Rows that the database doesn't delete, as for a trigger: each stays alone."""
+    """Rows that the database refuses to delete, as by a trigger: only these stay."""
 
     @pytest.mark.parametrize("apart", [0, 1])
     @pytest.mark.parametrize("ttl", [None, 60])

@@ -1,6 +1,6 @@
-"""`FamilyContract`: what the family of a database has to bring, as tests of SQLAlchemy's adapter.
+"""`FamilyContract`: the tests of a database's family, on SQLAlchemy's adapter.
 
-Whoever brings a family runs these on a real database:
+The author of a family runs them on a real database:
 
     class TestMyFamily(FamilyContract):
         @pytest.fixture
@@ -9,8 +9,8 @@ Whoever brings a family runs these on a real database:
             yield engine
             engine.dispose()
 
-What a text of the family says is compared with what Python reckons, on rows that are there. How a
-sweep deletes is in `StoreContract`, on a `ttl_odm.testing.SQLAlchemyRig`.
+They compare the results of the family's SQL with Python's, on stored rows. The deletion of rows is
+in `StoreContract`, on a `ttl_odm.testing.SQLAlchemyRig`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OLD: Final = 2 * DAY
 AGES: Final = (0, HOUR // 2, 2 * HOUR, OLD)
 TTLS: Final = (None, -1, 60, HOUR, DAY)
 PATIENCE: Final = 60.0
-"""Seconds until a clock that stands still is given up."""
+"""Seconds to wait for a clock that seems to stand still."""
 
 NO_INSTANTS: Final = (
     *("", "x", "2020-02-30T00:00:00Z", "2020-13-01T00:00:00Z", "2020-01-01"),
@@ -73,11 +73,11 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Base(DeclarativeBase):
-    """The tables' own."""
+    """The declarative base of the tables."""
 
 
 class Cart(TTLMixin, Base):
-    """A row with the contract's columns, and with keys to take."""
+    """A row with all columns of the mixin, and with unique keys."""
 
     __tablename__ = "carts"
     __ttl__: ClassVar[Any] = HOUR
@@ -87,11 +87,11 @@ class Cart(TTLMixin, Base):
 
 
 class Kind(NamedTuple):
-    """A kind of column that an application may have: its type, and how it keeps an instant."""
+    """A kind of column that an application may have: its type, and how it stores an instant."""
 
     type: TypeEngine[Any]
     unit: str | None
-    keeps: Callable[[datetime], Any]
+    store: Callable[[datetime], Any]
 
 
 def _microseconds(instant: datetime) -> int:
@@ -131,7 +131,7 @@ MODELS: Final[dict[str, Any]] = {name: _model(name, kind) for name, kind in KIND
 
 
 def now_of(engine: Engine) -> datetime:
-    """The database's present instant, by its clock for writes."""
+    """Return the database's time, by its clock for writes."""
     clock = clock_of(engine.dialect)
     with engine.connect() as connection:
         instant = clock.from_storage(connection.scalar(text(f"SELECT {clock.stamp}")))
@@ -139,7 +139,7 @@ def now_of(engine: Engine) -> datetime:
 
 
 def put(engine: Engine, *, key: int = 1, age: float = OLD, **values: Any) -> None:
-    """Store a cart that was last modified so many seconds ago, past the gate."""
+    """Store a cart that was last modified `age` seconds ago, past the gate."""
     clock = clock_of(engine.dialect)
     columns = {"id": key, "views": 0, "name": f"n{key}", **values}
     columns["_ts"] = clock.to_storage(now_of(engine) - timedelta(seconds=age))
@@ -153,7 +153,7 @@ def put(engine: Engine, *, key: int = 1, age: float = OLD, **values: Any) -> Non
 
 
 def keys(session: Session, model: Any = Cart) -> set[int]:
-    """The keys of the rows that are live."""
+    """Return the keys of the live rows."""
     return set(session.scalars(select(model.id)))
 
 
@@ -209,8 +209,8 @@ class FamilyContract:
         live = set()
         for key, (age, ttl) in enumerate((age, ttl) for age in AGES for ttl in TTLS):
             put(engine, key=key, age=age, ttl=ttl)
-            lives = effective_ttl(default, ttl)
-            if lives is None or age < lives:
+            lifetime = effective_ttl(default, ttl)
+            if lifetime is None or age < lifetime:
                 live.add(key)
         Cart.__ttl__ = default
         end = Cart.expires_at.label("end")
@@ -277,11 +277,11 @@ class FamilyContract:
     def test_an_instant_in_a_column_is_read_as_it_was_meant(
         self, engine: Engine, kind: str
     ) -> None:
-        model, keeps, now = MODELS[kind], KINDS[kind].keeps, now_of(engine)
-        far = {1: -40_000, 2: -2, 3: 2, 4: 2_000}  # days
+        model, store, now = MODELS[kind], KINDS[kind].store, now_of(engine)
+        ends = {1: -40_000, 2: -2, 3: 2, 4: 2_000}  # days from now
         with Session(engine) as session:
-            for key, days in far.items():
-                session.add(model(id=key, ends=keeps(now + timedelta(days=days))))
+            for key, days in ends.items():
+                session.add(model(id=key, ends=store(now + timedelta(days=days))))
             session.add(model(id=5, ends=None))
             session.commit()
             assert keys(session, model) == {3, 4, 5}

@@ -1,4 +1,4 @@
-"""What a store tells hooks, and what it archives."""
+"""The contract of a store's reports to hooks, and of its archives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
 
 
 def hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
-    """Make a target with ten expired rows, one live one, and perhaps hooks of its own."""
+    """Create a target with ten expired rows, one live row, and perhaps hooks of its own."""
     if not isinstance(rig.store, Hooking):
         pytest.skip("the store tells no hooks")
     rig.create(target, HOUR, hooks)
@@ -194,7 +194,7 @@ class HookContract:
 
 
 class _Sink:
-    """Keeps what it gets, but not the row with a certain key."""
+    """Keeps the events that it gets; fails on the row with a certain key."""
 
     def __init__(self, fails_on: int | None) -> None:
         self.events: list[Purged] = []
@@ -207,7 +207,7 @@ class _Sink:
 
 
 def archived(rig: StoreRig, fails_on: int | None) -> _Sink:
-    """Make a target with ten expired rows and one live one, and a sink."""
+    """Create a target with ten expired rows and one live row, and its sink."""
     if not isinstance(rig, CanArchive):
         pytest.skip("the store archives nothing")
     sink = _Sink(fails_on)

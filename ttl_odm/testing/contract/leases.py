@@ -1,4 +1,4 @@
-"""What a store's leases have to do, by themselves and under a sweeper."""
+"""The contract of a store's leases, alone and under a sweeper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = 60.0
 
 
 class _PlainLeases:
-    """Leases whose methods are plain calls, whatever the store is."""
+    """The leases of any store, with synchronous methods."""
 
     def __init__(self, rig: StoreRig) -> None:
         if not isinstance(rig.store, Leasing) or rig.store.leases is None:
@@ -63,8 +63,8 @@ class _PlainLeases:
         self._rig.run(self._leases.set_paused(NAME, paused))
 
     def acquire_at_once(self, number: int) -> list[Lease | None]:
-        """Let so many try at the same time."""
-        holders = [f"holder {place}" for place in range(number)]
+        """Let a number of holders try to acquire the lease at the same time."""
+        holders = [f"holder {index}" for index in range(number)]
         acquire = self._leases.acquire
         return at_once(self._rig, [partial(acquire, NAME, holder, LONG) for holder in holders])
 
@@ -184,14 +184,15 @@ class LeaseContract:
         assert leases.record(first, "{}")
         leases.release(first)
         second = leases.acquired("them")
-        told, seen = second.state, leases.read()
-        if told is None:
+        state, read = second.state, leases.read()
+        if state is None:
             pytest.skip("acquiring reads no state")
-        assert told == replace(seen, seconds_left=told.seconds_left, recorded_ago=told.recorded_ago)
-        assert seen.seconds_left <= told.seconds_left <= LONG
-        assert told.recorded_ago is not None
-        assert seen.recorded_ago is not None
-        assert 0 <= told.recorded_ago <= seen.recorded_ago
+        times = {"seconds_left": state.seconds_left, "recorded_ago": state.recorded_ago}
+        assert state == replace(read, **times)
+        assert read.seconds_left <= state.seconds_left <= LONG
+        assert state.recorded_ago is not None
+        assert read.recorded_ago is not None
+        assert 0 <= state.recorded_ago <= read.recorded_ago
 
     def test_a_history_can_be_recorded_with_the_release(self, leases: _PlainLeases) -> None:
         first = leases.acquired()

@@ -1,4 +1,4 @@
-"""What a sweeper does with the store, and what one that counts says for dry runs and the fuse."""
+"""The contract of a sweeper on the store, and of counts for dry runs and the fuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def at_once(rig: StoreRig, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Call the methods of a store at the same time, in threads or in tasks; return the results."""
+    """Call methods of a store at the same time, in threads or tasks; return the results."""
     if rig.is_async:
 
         async def all_of_them() -> list[Any]:
@@ -44,7 +44,7 @@ def at_once(rig: StoreRig, calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 class SweepContract:
-    """`Sweeper.run_once`, with the store."""
+    """`Sweeper.run_once` on the store."""
 
     def test_a_sweep_purges_every_target_and_reports_it(self, rig: StoreRig) -> None:
         rig.create("carts", HOUR)
@@ -116,7 +116,7 @@ class SweepContract:
         if isinstance(rig.store, Hooking):
             options["on_purged"] = Hook(lambda purged: deleted.update(purged.keys), when="commit")
         at_once(rig, [rig.sweeper(**options).run_once for _ in range(3)])
-        # Each may have skipped rows that another held and then gave up.
+        # Each may have skipped rows that another sweeper held and then released.
         rig.sweep(**options)
         assert rig.keys("carts") == set()
         if isinstance(rig.store, Hooking):
@@ -138,11 +138,11 @@ class SweepContract:
 
 
 MANY = 1_100
-"""Rows; more than the fuse lets pass in any case."""
+"""Rows; more than the fuse always lets pass."""
 
 
 def counted(rig: StoreRig, expired: int = 7, live: int = 3) -> None:
-    """Make a target with so many rows."""
+    """Create a target with expired and live rows."""
     if not isinstance(rig.store, Counting):
         pytest.skip("the store counts nothing")
     rig.create("carts", HOUR)

@@ -1,4 +1,4 @@
-"""What `divide` has to do, and what a sweeper of several workers does with the store."""
+"""The contract of `divide`, and of a sweeper with several workers on the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 120
 
 
 def stock(rig: StoreRig, rows: int = ROWS, *, apart: int = 1, ttl: int | None = None) -> None:
-    """Make a target with expired rows, so many seconds apart, and as many live ones."""
+    """Create a target with rows that expired `apart` seconds apart, and as many live rows."""
     if not isinstance(rig.store, Dividing):
         pytest.skip("one worker does it all")
     rig.create("carts", HOUR)
@@ -33,14 +33,14 @@ def stock(rig: StoreRig, rows: int = ROWS, *, apart: int = 1, ttl: int | None = 
 
 
 def begun(rig: StoreRig, size: int) -> BatchRequest:
-    """Purge the first batch of the only part; return the next one."""
+    """Purge the first batch of the only part; return the request for the next one."""
     (part,) = rig.run(rig.store.due("carts")).parts
     result = rig.run(rig.store.purge(BatchRequest("carts", part, size)))
     return BatchRequest("carts", part, size, result.resume)
 
 
 def stretches(request: BatchRequest, marks: Sequence[object]) -> list[BatchRequest]:
-    """The first batch of each stretch between marks."""
+    """Return the request for the first batch of each stretch between marks."""
     target, part, size = request.target, request.part, request.size
     begins, ends = (request.resume, *marks), (*marks, request.until)
     return [
@@ -50,7 +50,7 @@ def stretches(request: BatchRequest, marks: Sequence[object]) -> list[BatchReque
 
 
 def purge(rig: StoreRig, request: BatchRequest) -> set[int]:
-    """Purge a stretch to its end, and return the keys that are gone."""
+    """Purge a stretch to its end, and return the deleted keys."""
     before, resume = rig.keys("carts"), request.resume
     while True:
         batch = BatchRequest("carts", request.part, request.size, resume, until=request.until)
@@ -60,7 +60,7 @@ def purge(rig: StoreRig, request: BatchRequest) -> set[int]:
 
 
 class WorkerContract:
-    """`Dividing.divide`, and ``workers``."""
+    """`Dividing.divide` and the option ``workers``."""
 
     @pytest.mark.parametrize("ttl", [None, 60])
     def test_stretches_have_no_row_in_common_and_all_together(
@@ -70,12 +70,12 @@ class WorkerContract:
         request = begun(rig, 5)
         if request.resume is None:
             pytest.skip("a walk takes so few rows at once")
-        left = [key for key in range(ROWS) if key in rig.keys("carts")]
+        rest = [key for key in range(ROWS) if key in rig.keys("carts")]
         marks = rig.run(rig.store.divide(request, 3))
         assert len(marks) <= 3
         gone = [purge(rig, stretch) for stretch in reversed(stretches(request, marks))]
         gone.reverse()
-        assert [key for keys in gone for key in sorted(keys)] == left
+        assert [key for keys in gone for key in sorted(keys)] == rest
         assert all(len(keys) >= request.size for keys in gone)
         assert rig.keys("carts") == set(range(ROWS, 2 * ROWS))
 
@@ -84,7 +84,7 @@ class WorkerContract:
         request = begun(rig, 5)
         if request.resume is None:
             pytest.skip("a walk takes so few rows at once")
-        left = len(rig.keys("carts")) - ROWS
+        rest = len(rig.keys("carts")) - ROWS
         all_of_them = stretches(request, rig.run(rig.store.divide(request, 2)))
         smaller = [
             stretch
@@ -92,7 +92,7 @@ class WorkerContract:
             for stretch in stretches(large, rig.run(rig.store.divide(large, 2)))
         ]
         gone = [purge(rig, stretch) for stretch in smaller[::2] + smaller[1::2]]
-        assert sum(map(len, gone)) == left
+        assert sum(map(len, gone)) == rest
         assert rig.keys("carts") == set(range(ROWS, 2 * ROWS))
 
     def test_what_is_too_little_is_not_divided(self, rig: StoreRig) -> None:
@@ -105,27 +105,27 @@ class WorkerContract:
         request = begun(rig, 5)
         if request.resume is None:
             pytest.skip("a walk takes so few rows at once")
-        left = len(rig.keys("carts")) - ROWS
+        rest = len(rig.keys("carts")) - ROWS
         marks = rig.run(rig.store.divide(request, 3))
         gone = [purge(rig, stretch) for stretch in stretches(request, marks)]
-        assert sum(map(len, gone)) == left
+        assert sum(map(len, gone)) == rest
 
     @pytest.mark.parametrize("apart", [0, 1])
     def test_workers_delete_each_row_once(self, rig: StoreRig, apart: int) -> None:
         stock(rig, apart=apart)
-        told: Counter[Any] = Counter()
+        deleted: Counter[Any] = Counter()
         options: dict[str, Any] = {"workers": 3, "batch_size": 4}
 
-        def tell(purged: Purged) -> None:
-            told.update(purged.keys)
+        def record(purged: Purged) -> None:
+            deleted.update(purged.keys)
 
         if isinstance(rig.store, Hooking):
-            options["on_purged"] = Hook(tell, when="commit")
+            options["on_purged"] = Hook(record, when="commit")
         report = rig.sweep(**options)
         assert (report.deleted, report.problems) == (ROWS, ())
         assert rig.keys("carts") == set(range(ROWS, 2 * ROWS))
         if isinstance(rig.store, Hooking):
-            assert told == Counter({(key,): 1 for key in range(ROWS)})
+            assert deleted == Counter({(key,): 1 for key in range(ROWS)})
 
     def test_workers_exceed_max_rows_no_more_than_one_does(self, rig: StoreRig) -> None:
         stock(rig)
