@@ -13,7 +13,7 @@ from sqlalchemy import QueuePool, create_engine, make_url
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from ttl_odm.dialects import PostgreSQL, entry_points
+from ttl_odm.dialects import PostgreSQL, families
 from ttl_odm.sqlalchemy.time import clock
 from ttl_odm.testing import FamilyContract, SQLAlchemyRig
 from ttl_odm.testing.contract import PurgeContract
@@ -73,4 +73,4 @@ class TestPurge(PurgeContract):
 
 
 def test_it_is_a_family_that_an_entry_point_may_bring() -> None:
-    assert entry_points._flaw(Kindred, KINDRED) is None
+    assert families._flaw(Kindred, KINDRED) is None
