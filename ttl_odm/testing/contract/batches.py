@@ -167,7 +167,7 @@ class HoldContract:
         self, rig: StoreRig, ttl: int | None
     ) -> None:
         if not isinstance(rig, CanHold):
-            pytest.skip("the rig holds no rows")
+            pytest.skip("the rig can't hold rows")
         fill(rig, ttl=ttl)
         with rig.hold("carts", 4):
             results = list(batches(rig, "carts", 100))
@@ -186,7 +186,7 @@ class RefusalContract:
         self, rig: StoreRig, ttl: int | None, apart: int
     ) -> None:
         if not isinstance(rig, CanRefuse):
-            pytest.skip("the rig refuses no rows")
+            pytest.skip("the rig can't refuse rows")
         rig.create("carts", HOUR)
         for number in range(40):
             rig.add("carts", [number], age=DAY + number * apart, ttl=ttl)

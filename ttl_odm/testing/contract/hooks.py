@@ -23,7 +23,7 @@ both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
 def hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
     """Create a target with ten expired rows, one live row, and perhaps hooks of its own."""
     if not isinstance(rig.store, Hooking):
-        pytest.skip("the store tells no hooks")
+        pytest.skip("the store doesn't call hooks")
     rig.create(target, HOUR, hooks)
     for number in range(10):
         rig.add(target, [number], age=DAY + number)
@@ -138,7 +138,7 @@ class HookContract:
         self, rig: StoreRig
     ) -> None:
         if not isinstance(rig, CanWrite):
-            pytest.skip("the rig writes in no transaction")
+            pytest.skip("the rig can't write in a transaction")
         hooked(rig)
         events: list[Purged] = []
 
@@ -209,7 +209,7 @@ class _Sink:
 def archived(rig: StoreRig, fails_on: int | None) -> _Sink:
     """Create a target with ten expired rows and one live row, and its sink."""
     if not isinstance(rig, CanArchive):
-        pytest.skip("the store archives nothing")
+        pytest.skip("the store doesn't archive rows")
     sink = _Sink(fails_on)
     rig.create_archived("carts", HOUR, sink)
     for number in range(10):

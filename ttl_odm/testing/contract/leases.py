@@ -25,7 +25,7 @@ class _PlainLeases:
 
     def __init__(self, rig: StoreRig) -> None:
         if not isinstance(rig.store, Leasing) or rig.store.leases is None:
-            pytest.skip("the store keeps no leases")
+            pytest.skip("the store doesn't have leases")
         self._rig = rig
         self._leases: Any = rig.store.leases
 
@@ -55,7 +55,7 @@ class _PlainLeases:
 
     def finish(self, lease: Lease, history: str) -> bool:
         if not isinstance(self._leases, Finishing):
-            pytest.skip("recording and releasing are two steps")
+            pytest.skip("these leases record and release in two steps")
         stored: bool = self._rig.run(self._leases.finish(lease, history))
         return stored
 
@@ -186,7 +186,7 @@ class LeaseContract:
         second = leases.acquired("them")
         state, read = second.state, leases.read()
         if state is None:
-            pytest.skip("acquiring reads no state")
+            pytest.skip("these leases don't return their state when acquired")
         times = {"seconds_left": state.seconds_left, "recorded_ago": state.recorded_ago}
         assert state == replace(read, **times)
         assert read.seconds_left <= state.seconds_left <= LONG

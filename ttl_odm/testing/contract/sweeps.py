@@ -84,7 +84,7 @@ class SweepContract:
 
     def test_the_next_sweep_begins_where_the_last_one_ended(self, rig: StoreRig) -> None:
         if not isinstance(rig.store, Leasing) or rig.store.leases is None:
-            pytest.skip("the store keeps no leases")
+            pytest.skip("the store doesn't have leases")
         fill(rig)
         fill(rig, target="orders")
         tables = []
@@ -124,7 +124,7 @@ class SweepContract:
 
     def test_outside_its_window_it_sweeps_nothing(self, rig: StoreRig) -> None:
         if not isinstance(rig.store, Clocked):
-            pytest.skip("the store has no clock")
+            pytest.skip("the store doesn't have a clock")
         rig.create("carts", HOUR)
         rig.add("carts", [1], age=DAY)
         now = rig.run(rig.store.now())
@@ -144,7 +144,7 @@ MANY = 1_100
 def counted(rig: StoreRig, expired: int = 7, live: int = 3) -> None:
     """Create a target with expired and live rows."""
     if not isinstance(rig.store, Counting):
-        pytest.skip("the store counts nothing")
+        pytest.skip("the store doesn't count rows")
     rig.create("carts", HOUR)
     rig.add("carts", range(expired), age=DAY)
     rig.add("carts", range(expired, expired + live), age=60)

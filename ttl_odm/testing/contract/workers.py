@@ -23,7 +23,7 @@ ROWS = 120
 def stock(rig: StoreRig, rows: int = ROWS, *, apart: int = 1, ttl: int | None = None) -> None:
     """Create a target with rows that expired `apart` seconds apart, and as many live rows."""
     if not isinstance(rig.store, Dividing):
-        pytest.skip("one worker does it all")
+        pytest.skip("the store doesn't divide its work")
     rig.create("carts", HOUR)
     for key in range(rows if apart else 0):
         rig.add("carts", [key], age=DAY - key * apart, ttl=ttl)
@@ -69,7 +69,7 @@ class WorkerContract:
         stock(rig, ttl=ttl)
         request = begun(rig, 5)
         if request.resume is None:
-            pytest.skip("a walk takes so few rows at once")
+            pytest.skip("the store deletes this few rows in one batch")
         rest = [key for key in range(ROWS) if key in rig.keys("carts")]
         marks = rig.run(rig.store.divide(request, 3))
         assert len(marks) <= 3
@@ -83,7 +83,7 @@ class WorkerContract:
         stock(rig)
         request = begun(rig, 5)
         if request.resume is None:
-            pytest.skip("a walk takes so few rows at once")
+            pytest.skip("the store deletes this few rows in one batch")
         rest = len(rig.keys("carts")) - ROWS
         all_of_them = stretches(request, rig.run(rig.store.divide(request, 2)))
         smaller = [
@@ -104,7 +104,7 @@ class WorkerContract:
         stock(rig, apart=0)
         request = begun(rig, 5)
         if request.resume is None:
-            pytest.skip("a walk takes so few rows at once")
+            pytest.skip("the store deletes this few rows in one batch")
         rest = len(rig.keys("carts")) - ROWS
         marks = rig.run(rig.store.divide(request, 3))
         gone = [purge(rig, stretch) for stretch in stretches(request, marks)]
@@ -149,7 +149,7 @@ class WorkerContract:
         self, rig: StoreRig
     ) -> None:
         if not isinstance(rig, CanHold):
-            pytest.skip("the rig holds no rows")
+            pytest.skip("the rig can't hold rows")
         stock(rig)
         with rig.hold("carts", 77):
             report = rig.sweep(workers=3, batch_size=4)
@@ -162,7 +162,7 @@ class WorkerContract:
         self, rig: StoreRig, apart: int
     ) -> None:
         if not isinstance(rig, CanRefuse):
-            pytest.skip("the rig refuses no rows")
+            pytest.skip("the rig can't refuse rows")
         stock(rig, apart=apart)
         with rig.refuse("carts", {30, 31, 90}):
             report = rig.sweep(workers=3, batch_size=8)
