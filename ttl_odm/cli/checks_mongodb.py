@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import json_util
 
@@ -41,7 +41,7 @@ from ttl_odm.sweeper.units import FIRST_INSTANT, LEAST_MILLISECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.drivers import Collection, Database, Filter
     from ttl_odm.cli.application import Target
 
 _STEPS: Final = {
@@ -54,7 +54,7 @@ _STEPS: Final = {
 _ERRORS: Final = (Inconsistency.TOO_EARLY, Inconsistency.SEVERAL_DATES)
 
 
-async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
+async def check(database: Database, targets: Sequence[Target], *, deep: bool) -> list[Finding]:
     """Check all targets and look for forgotten classes; `deep` reads collections of any size."""
     findings = await _forgotten(database)
     for target in targets:
@@ -66,7 +66,7 @@ async def check(database: Any, targets: Sequence[Target], *, deep: bool) -> list
     return findings + await mongodb_findings(database, targets)
 
 
-async def _forgotten(database: Any) -> list[Finding]:
+async def _forgotten(database: Database) -> list[Finding]:
     """Report collections whose documents expire although no class with a policy has them."""
     registry, findings = registry_of(database.client), []
     listed = await database.list_collection_names(authorizedCollections=True)
@@ -89,7 +89,7 @@ async def _default(target: Target) -> list[Finding]:
     binding = binding_of(target.entity)
     if binding is None or not isinstance(binding.source, IndexedSource):
         return []
-    collection: Any = collection_of(target.entity)
+    collection = collection_of(target.entity)
     return await binding.source.check(collection, target.name, target.model)
 
 
@@ -111,7 +111,7 @@ class _Checked:
 
 async def _dependents(target: Target) -> list[Finding]:
     """Ask the extensions about documents that are deleted along with a target's."""
-    collection: Any = collection_of(target.entity)
+    collection = collection_of(target.entity)
     if not rules_below(collection):
         return []
     checked = _Checked(target, collection)
@@ -119,7 +119,7 @@ async def _dependents(target: Target) -> list[Finding]:
 
 
 async def _indexes(target: Target) -> list[Finding]:
-    collection: Any = collection_of(target.entity)
+    collection = collection_of(target.entity)
     binding = registry_of(collection.database.client).find(
         collection.database.name, collection.name
     )
@@ -169,7 +169,7 @@ async def _indexes(target: Target) -> list[Finding]:
     return findings
 
 
-def _in_mongosh(command: Any) -> str:
+def _in_mongosh(command: Filter) -> str:
     """Return a command as it is typed in mongosh, for a target without a class."""
     text = json_util.dumps(command, json_options=json_util.RELAXED_JSON_OPTIONS)
     if '{"$date"' in text:
@@ -190,7 +190,7 @@ def _wrong_index(target: Target, error: TTLConfigurationError, model: str | None
 
 async def _units(target: Target) -> list[Finding]:
     """Report documents' own ttls that aren't in seconds."""
-    collection: Any = collection_of(target.entity)
+    collection = collection_of(target.entity)
     policy = policy_of(target.entity)
     wrong = await misread(collection, policy)
     if wrong is None or not isinstance(policy, TTL):
@@ -209,7 +209,7 @@ async def _units(target: Target) -> list[Finding]:
 
 
 async def _strays(target: Target, *, deep: bool) -> list[Finding]:
-    collection: Any = collection_of(target.entity)
+    collection = collection_of(target.entity)
     rows = (await run(collection, {"count": collection.name}))["n"]  # past the gate
     if not deep and rows > SMALL:
         return [
@@ -255,7 +255,7 @@ def _fix_for(kind: Inconsistency, target: Target, name: str) -> str:
     return f"{documents}.find({which})  (set a single date where they should expire)"
 
 
-async def _future(target: Target, collection: Any) -> list[Finding]:
+async def _future(target: Target, collection: Collection) -> list[Finding]:
     """Report documents whose lifetime is counted from a date in the future."""
     policy = policy_of(target.entity)
     if isinstance(policy, ExpireAt) or policy.unit is not None:

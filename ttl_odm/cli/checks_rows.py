@@ -32,7 +32,7 @@ from ttl_odm.sweeper.units import EARLIEST, FIRST_INSTANT, LATEST, LEAST_MILLISE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy import ColumnElement, FromClause
+    from sqlalchemy import ColumnElement, FromClause, Subquery
 
     from ttl_odm.sweeper.units import Misread
 
@@ -192,7 +192,7 @@ class RowChecks(CheckedTable):
                 self._set_back(latest),
             )
 
-    def _latest(self, stamp: ColumnElement[Any]) -> Any:
+    def _latest(self, stamp: ColumnElement[Any]) -> Subquery | None:
         """Return the latest thousand instants, by an index, or all instants of a small table.
 
         None if that would read a big table.

@@ -1,4 +1,4 @@
-"""The group of all commands of ``ttl-odm``. Each command has a module of its own."""
+"""The group of all commands of ``ttl-odm``. Their modules have the code."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
             raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
 
 
-def _check_kind(value: Any, option: click.Parameter, where: str) -> None:
+def _check_kind(value: object, option: click.Parameter, where: str) -> None:
     """Reject values that click would convert (true to 1) or fail on (a list, a date)."""
     if option.multiple:
         if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import click
     from sqlalchemy import Connection
 
+    from ttl_odm.beanie.drivers import Database
     from ttl_odm.cli.application import Application, Target
     from ttl_odm.cli.checked_table import CheckedTable
     from ttl_odm.sqlalchemy.policy.bindings import Binding
@@ -123,7 +124,7 @@ def table_checks() -> list[TableChecks]:
     return [import_module(module).checks for module in _CHECKS if is_installed(module)]
 
 
-async def mongodb_findings(database: Any, targets: Sequence[Target]) -> list[Finding]:
+async def mongodb_findings(database: Database, targets: Sequence[Target]) -> list[Finding]:
     """Return the findings of all installed extensions on a MongoDB database."""
     modules = [import_module(module) for module in _MONGODB_CHECKS if is_installed(module)]
     return [finding for module in modules for finding in await module.check(database, targets)]

@@ -11,7 +11,7 @@ import os
 import sys
 import textwrap
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -46,7 +46,7 @@ def printable_report(report: SweepReport) -> str:
     return without_controls(report_text(report))
 
 
-def json_text(value: Any, *, indent: int | None = None) -> str:
+def json_text(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON, with control characters of terminals escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return text.translate(_JSON_ESCAPES)
@@ -108,7 +108,7 @@ class PlainOutput:
         """Print lines unwrapped, so that they can be copied."""
         echo(without_controls(text))
 
-    def json(self, value: Any) -> None:
+    def json(self, value: object) -> None:
         """Print a value as JSON, indented."""
         echo(json_text(value, indent=2))
 

@@ -58,7 +58,7 @@ class _Row:
 @dataclass(slots=True)
 class _Table:
     default: int | None
-    hooks: Any
+    hooks: object
     sink: ArchiveSink | None
     rows: dict[Hashable, _Row] = field(default_factory=dict)
     held: dict[Hashable, Skip] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Memory:
         target: str,
         default: int | None,
         *,
-        hooks: Any = None,
+        hooks: object = None,
         archive: ArchiveSink | None = None,
     ) -> None:
         """Create an empty table, or change these properties of an existing one.

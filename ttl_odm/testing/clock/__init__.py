@@ -4,22 +4,8 @@ The databases' own clocks go on. The clock moves the time that ttl_odm's adapter
 this process, for predicates and stamps alike. While no clock is in use there is no overhead: each
 adapter's module in this package replaces parts of its adapter, and restores them at the end.
 
-An adapter's module, listed in `_ADAPTERS`, has
-
-* ``install(clock) -> undo``: from then on the adapter passes each time that it reports through
-  `TTLClock.moved` (or reads `offset` and `frozen_at`) *at the moment of the report*, since it isn't
-  notified of moves. Samples of a database's clock are stored unmoved. ``undo()`` restores
-  everything. Leases use the unmoved clock: a lease from the future would stay in the database and
-  lock out real sweepers.
-* ``real_now() -> datetime | None``: the unmoved time of its database (aware, UTC) without a query,
-  rather late than early; None if it isn't known.
-* ``lifetime(target) -> timedelta | None``: the lifetime of a row written now, by the policy of its
-  class, and by its own ttl if the target is a row; None for targets of other adapters. Raises
-  `TTLError` if the row never expires, or if its lifetime doesn't start when it is written
-  (`ExpireAfter`, `ExpireAt`).
-
-It is loaded once its adapter's package has been imported. This module must not know a database, a
-driver, or pytest.
+`Adapter` says what such a module has. It is loaded once its adapter's package has been imported.
+This module must not know a database, a driver, or pytest.
 """
 
 from __future__ import annotations
@@ -30,7 +16,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from ttl_odm.core import expiry
 from ttl_odm.errors import TTLError
@@ -47,6 +33,39 @@ _ADAPTERS: Final = {
     "ttl_odm.sqlalchemy": "ttl_odm.testing.clock.on_sqlalchemy",
 }
 """The modules that move an adapter's clock, by the adapter's package."""
+
+
+class Adapter(Protocol):
+    """The functions of an adapter's module, which `_ADAPTERS` lists."""
+
+    def install(self, clock: TTLClock) -> Callable[[], object]:
+        """Let the clock move the adapter's time; return a function that restores everything.
+
+        From then on the adapter passes each time that it reports through `TTLClock.moved` (or
+        reads `offset` and `frozen_at`) *at the moment of the report*, since it isn't notified of
+        moves. Samples of a database's clock are stored unmoved. Leases use the unmoved clock: a
+        lease from the future would stay in the database and lock out real sweepers.
+        """
+        ...
+
+    def real_now(self) -> datetime | None:
+        """Return the unmoved time of its database (aware, UTC), without a query.
+
+        It is rather late than early; None if it isn't known.
+        """
+        ...
+
+    def lifetime(self, target: object) -> timedelta | None:
+        """Return the lifetime of a row written now; None for targets of other adapters.
+
+        Args:
+            target: A class with a policy, or one of its rows, whose own ttl then counts.
+
+        Raises:
+            TTLError: The row never expires, or its lifetime doesn't start when it is written
+                (`ExpireAfter`, `ExpireAt`).
+        """
+        ...
 
 
 class _Position(NamedTuple):
@@ -74,7 +93,7 @@ class _Clockwork:
         self.position = _UNMOVED
         self.marks: list[tuple[object, _Position]] = []
         self.listeners: list[Callable[[], object]] = []
-        self._adapters: dict[str, Any] = {}
+        self._adapters: dict[str, Adapter] = {}
         self._undo = ExitStack()
 
     def open(self, context: object, before: _Position) -> None:
@@ -103,11 +122,12 @@ class _Clockwork:
         """Whether a context is open."""
         return any(mark is context for mark, _ in self.marks)
 
-    def adapters(self, clock: TTLClock) -> list[Any]:
+    def adapters(self, clock: TTLClock) -> list[Adapter]:
         """Return the modules of all imported adapters, installed if they weren't."""
         with self.lock:
             for package in self._missing():
-                module = self._adapters[package] = import_module(_ADAPTERS[package])
+                module = cast("Adapter", import_module(_ADAPTERS[package]))
+                self._adapters[package] = module
                 self._undo.callback(module.install(clock))
             return list(self._adapters.values())
 
@@ -322,7 +342,7 @@ class TTLClock:
 
     def _real_now(self) -> datetime:
         for adapter in _clockwork.adapters(self):
-            now: datetime | None = adapter.real_now()
+            now = adapter.real_now()
             if now is not None:
                 return now.astimezone(timezone.utc)
         return datetime.now(timezone.utc)

@@ -187,8 +187,8 @@ class LeaseContract:
         state, read = second.state, leases.read()
         if state is None:
             pytest.skip("these leases don't return their state when acquired")
-        times = {"seconds_left": state.seconds_left, "recorded_ago": state.recorded_ago}
-        assert state == replace(read, **times)
+        left, ago = state.seconds_left, state.recorded_ago
+        assert state == replace(read, seconds_left=left, recorded_ago=ago)
         assert read.seconds_left <= state.seconds_left <= LONG
         assert state.recorded_ago is not None
         assert read.recorded_ago is not None
