@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ttl_odm.cli.application import Application, answer, in_loop
-from ttl_odm.cli.connect import connect, reached
+from ttl_odm.cli.connect import connect, database_of
 from ttl_odm.cli.errors import UsageError, in_one_line
 from ttl_odm.cli.options import (
     Seconds,
@@ -183,7 +183,7 @@ async def check_replicas(app: Application, replicas: Sequence[str]) -> list[Find
     store, findings = app.store(), []
     for url in replicas:
         async with AsyncExitStack() as stack:
-            replica = (await reached(url, stack)).store()
+            replica = (await database_of(url, stack)).store()
             if app.is_store or type(replica).__module__ != type(store).__module__:
                 raise UsageError(f"--replica {public_url(url)}: it isn't of the database's kind.")
             server = await answer(replica.server())  # connects before the clocks are read

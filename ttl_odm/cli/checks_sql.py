@@ -162,10 +162,10 @@ class _Check(RowChecks, KeyChecks):
 
     def _held(self, kind: TypeEngine[Any]) -> tuple[Kind, bool]:
         """Return what a column's type says about how its instants are read."""
-        held = kind_of(kind)
-        if held is Kind.AWARE and self._is_mysql:  # which has no aware types
-            held = Kind.NAIVE
-        return held, self._is_mysql and isinstance(kind, TIMESTAMP)
+        content = kind_of(kind)
+        if content is Kind.AWARE and self._is_mysql:  # which has no aware types
+            content = Kind.NAIVE
+        return content, self._is_mysql and isinstance(kind, TIMESTAMP)
 
     def _indexes(self) -> Iterator[Finding]:
         """Report missing indexes of the sweeper, unless the model wants the table scanned."""

@@ -20,7 +20,7 @@ from ttl_odm.cli import urls
 from ttl_odm.cli.application import Application, Target, answer, sql_targets
 from ttl_odm.cli.configuration import working_directory
 from ttl_odm.cli.errors import UsageError, in_one_line
-from ttl_odm.cli.tables import document_classes, reflected
+from ttl_odm.cli.tables import document_classes, enabled_tables
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
                 raise UsageError(
                     f"--url: --app {app!r} is a function, which chooses the database itself."
                 )
-            made = await _from_factory(models, app, stack, with_ttl=with_ttl)
-            yield await _with_tables(made, tables, stack)
+            application = await _from_factory(models, app, stack, with_ttl=with_ttl)
+            yield await _with_tables(application, tables, stack)
         elif url is None:
             what = f"--app {app!r} doesn't say" if app is not None else "Nothing says"
             raise UsageError(
@@ -82,15 +82,15 @@ async def connect(source: Source, *, with_ttl: bool = True) -> AsyncIterator[App
         elif urls.is_mongodb(url):
             database = await _mongodb(url, models, app, stack)
             targets = [] if app is None else _documents(models, with_ttl=with_ttl)
-            made = Application(database, targets, database=urls.public_url(url))
-            yield await _with_tables(made, tables, stack)
+            application = Application(database, targets, database=urls.public_url(url))
+            yield await _with_tables(application, tables, stack)
         else:
-            made = await reached(url, stack)
+            application = await database_of(url, stack)
             targets = [] if app is None else _tables(models, with_ttl=with_ttl)
-            yield await _with_tables(replace(made, targets=targets), tables, stack)
+            yield await _with_tables(replace(application, targets=targets), tables, stack)
 
 
-async def reached(url: str, stack: AsyncExitStack) -> Application:
+async def database_of(url: str, stack: AsyncExitStack) -> Application:
     """Return the database of a URL, without targets; the stack closes its connections."""
     if urls.is_mongodb(url):
         return Application(await _mongodb(url, None, None, stack), database=urls.public_url(url))
@@ -104,30 +104,30 @@ async def reached(url: str, stack: AsyncExitStack) -> Application:
 
 
 async def _with_tables(
-    made: Application, tables: Mapping[str, Declared], stack: AsyncExitStack
+    application: Application, tables: Mapping[str, Declared], stack: AsyncExitStack
 ) -> Application:
     """Add the tables and collections without a model as targets; reject those with one."""
     if not tables:
-        return made
-    if made.is_store:
+        return application
+    if application.is_store:
         raise UsageError("[tool.ttl_odm.tables] can't be used with a custom store.")
-    if made.is_mongodb:
+    if application.is_mongodb:
         classes = document_classes(tables, stack)
         from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
 
-        await init_beanie(database=made.engine, document_models=classes)
+        await init_beanie(database=application.engine, document_models=classes)
         own = _documents(classes, with_ttl=True)
     else:
-        bare_tables = await made.ask(partial(reflected, tables=tables, ending=stack))
+        bare_tables = await application.ask(partial(enabled_tables, tables=tables, ending=stack))
         own = _tables(bare_tables, with_ttl=True)
     for target in own:
-        if known := made.named(target.name):
+        if models := application.named(target.name):
             raise UsageError(
                 f"{tables[target.name].where}: --app has a model for this table, "
-                f"{known[0].model or known[0].name}, which declares its policy."
+                f"{models[0].model or models[0].name}, which declares its policy."
             )
     own = [replace(target, model=None) for target in own]  # the class, if any, isn't the user's
-    return replace(made, targets=[*made.targets, *own])
+    return replace(application, targets=[*application.targets, *own])
 
 
 def load(spec: str, option: str) -> Any:
@@ -194,14 +194,14 @@ async def _from_factory(
     engine, models, options = (*parts, {})[:3]
     if not isinstance(options, dict):
         raise wrong
-    made = Application(engine, options=cast("SweepOptions", options))
-    if made.is_store:
-        return made
-    if made.is_mongodb:  # `url` would be a collection there
-        return replace(made, targets=_documents(models, with_ttl=with_ttl))
+    application = Application(engine, options=cast("SweepOptions", options))
+    if application.is_store:
+        return application
+    if application.is_mongodb:  # `url` would be a collection there
+        return replace(application, targets=_documents(models, with_ttl=with_ttl))
     url = getattr(engine, "url", None)
     database = None if url is None else urls.public_url(url.render_as_string(hide_password=True))
-    return replace(made, targets=_tables(models, with_ttl=with_ttl), database=database)
+    return replace(application, targets=_tables(models, with_ttl=with_ttl), database=database)
 
 
 def _tables(models: Any, *, with_ttl: bool) -> list[Target]:

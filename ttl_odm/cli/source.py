@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ttl_odm.cli.errors import UsageError
-from ttl_odm.cli.tables import typed
+from ttl_odm.cli.tables import paired
 from ttl_odm.cli.urls import pasted_url
 
 if TYPE_CHECKING:
@@ -141,4 +141,4 @@ def _source(
     words += (word for name in tables for word in ("--table", name))
     words += (word for policy in policies for word in ("--policy", policy))
     # An application in the environment or the file is then meant for other commands.
-    return Source(None, url, typed(tables, policies, known), words)
+    return Source(None, url, paired(tables, policies, known), words)

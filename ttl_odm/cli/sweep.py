@@ -72,10 +72,10 @@ async def _sweep(
     if is_terminal(sys.stderr) and not as_json:
         counted = await _counted(app, **options)
         due = app.due_rows(counted, options["max_rows"])
-        asked = question([due], [counted])
-        if asked and can_ask() and not yes:
+        prompt = question([due], [counted])
+        if prompt and can_ask() and not yes:
             click.echo(printable_report(counted), err=True)
-            if not click.confirm(asked, err=True):
+            if not click.confirm(prompt, err=True):
                 return None
     with ProgressDisplay(due, quiet=as_json) as display:
         listeners = Listeners([opentelemetry(app.backend)] if otel else [], on_progress=display)

@@ -148,7 +148,7 @@ def _quoted(value: str) -> str:
     )
 
 
-def typed(
+def paired(
     names: Sequence[str], policies: Sequence[str], known: Mapping[str, Declared]
 ) -> dict[str, Declared]:
     """Pair typed tables and policies: the first ``--policy`` belongs to the first ``--table``.
@@ -176,7 +176,7 @@ def typed(
     return {name: Declared.of(name, policy, "--table") for name, policy in pairs}
 
 
-def reflected(
+def enabled_tables(
     connection: Connection, tables: Mapping[str, Declared], ending: AsyncExitStack
 ) -> list[Any]:
     """Read the tables from the database, and enable their policies until the command ends.

@@ -236,8 +236,8 @@ class FamilyContract:
             deleted: Any = session.execute(delete(Cart))
             assert deleted.rowcount == 1
             session.commit()
-            every = select(Cart.id, Cart.views).options(include_expired())
-            assert [tuple(row) for row in session.execute(every)] == [(1, 0)]
+            rows = select(Cart.id, Cart.views).options(include_expired())
+            assert [tuple(row) for row in session.execute(rows)] == [(1, 0)]
 
     def test_an_object_whose_row_has_expired_can_not_be_written(self, engine: Engine) -> None:
         with TTLClock() as clock, Session(engine, expire_on_commit=False) as session:
@@ -287,8 +287,8 @@ class FamilyContract:
             assert keys(session, model) == {3, 4, 5}
         Sweeper(engine, [model], lease=False).run_once()
         with Session(engine) as session:
-            every = select(model.id).options(include_expired())
-            assert set(session.scalars(every)) == {3, 4, 5}
+            rows = select(model.id).options(include_expired())
+            assert set(session.scalars(rows)) == {3, 4, 5}
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_an_instant_is_stored_as_the_column_keeps_it(self, engine: Engine, kind: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
 
 
-def hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
+def fill_hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
     """Create a target with ten expired rows, one live row, and perhaps hooks of its own."""
     if not isinstance(rig.store, Hooking):
         pytest.skip("the store doesn't call hooks")
@@ -40,7 +40,7 @@ class HookContract:
 
     @both_moments
     def test_hooks_are_told_what_was_deleted(self, rig: StoreRig, when: When) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         events: list[Purged] = []
         report = rig.sweep(on_purged=Hook(events.append, when=when), batch_size=4)
         assert not report.problems
@@ -57,7 +57,7 @@ class HookContract:
 
     @both_moments
     def test_hooks_get_the_rows_if_they_ask(self, rig: StoreRig, when: When) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         events: list[Purged] = []
         rig.sweep(on_purged=Hook(events.append, when=when, rows=True))
         assert keys_of(events) == list(range(10))
@@ -68,15 +68,15 @@ class HookContract:
             assert all(key in row for (key,), row in zip(purged.keys, values, strict=True))
 
     def test_hooks_are_told_nothing_where_nothing_is_deleted(self, rig: StoreRig) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         rig.sweep()
         events: list[Purged] = []
         rig.sweep(on_purged=[events.append, Hook(events.append, when="commit")])
         assert events == []
 
     def test_hooks_may_be_for_one_target(self, rig: StoreRig) -> None:
-        hooked(rig)
-        hooked(rig, target="orders")
+        fill_hooked(rig)
+        fill_hooked(rig, target="orders")
         events: list[Purged] = []
         rig.sweep(on_purged={"orders": events.append})
         assert {purged.table for purged in events} == {"orders"}
@@ -84,14 +84,14 @@ class HookContract:
     @both_moments
     def test_hooks_may_be_declared_by_the_target(self, rig: StoreRig, when: When) -> None:
         events: list[Purged] = []
-        hooked(rig, Hook(events.append, when=when))
+        fill_hooked(rig, Hook(events.append, when=when))
         rig.sweep()
         assert keys_of(events) == list(range(10))
 
     def test_a_hook_that_raises_for_a_row_leaves_that_one_and_all_others_go(
         self, rig: StoreRig
     ) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         is_broken = True
 
         def fails(purged: Purged) -> None:
@@ -110,7 +110,7 @@ class HookContract:
     def test_a_hook_that_raises_once_undoes_its_batch_which_goes_nevertheless(
         self, rig: StoreRig
     ) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         events: list[Purged] = []
 
         def fails_once(purged: Purged) -> None:
@@ -124,7 +124,7 @@ class HookContract:
         assert keys_of([*events[:1], *events[2:]]) == list(range(10))
 
     def test_a_hook_that_raises_after_the_commit_undoes_nothing(self, rig: StoreRig) -> None:
-        hooked(rig)
+        fill_hooked(rig)
 
         def fails(_: Purged) -> None:
             raise ValueError("too late")
@@ -139,7 +139,7 @@ class HookContract:
     ) -> None:
         if not isinstance(rig, CanWrite):
             pytest.skip("the rig can't write in a transaction")
-        hooked(rig)
+        fill_hooked(rig)
         events: list[Purged] = []
 
         def write(purged: Purged) -> object:
@@ -160,7 +160,7 @@ class HookContract:
 
     @both_moments
     def test_asynchronous_hooks_are_awaited_or_refused(self, rig: StoreRig, when: When) -> None:
-        hooked(rig)
+        fill_hooked(rig)
         events: list[Purged] = []
 
         async def hook(purged: Purged) -> None:
@@ -174,7 +174,7 @@ class HookContract:
         assert keys_of(events) == list(range(10))
 
     def test_rows_are_archived_before_they_are_deleted(self, rig: StoreRig) -> None:
-        sink = archived(rig, fails_on=None)
+        sink = fill_archived(rig, fails_on=None)
         report = rig.sweep(batch_size=4)
         assert not report.problems
         assert keys_of(sink.events) == list(range(10))
@@ -183,7 +183,7 @@ class HookContract:
         assert rig.keys("carts") == {99}
 
     def test_rows_whose_archive_fails_are_not_deleted(self, rig: StoreRig) -> None:
-        sink = archived(rig, fails_on=4)
+        sink = fill_archived(rig, fails_on=4)
         report = rig.sweep(batch_size=8)
         (target,) = report.targets
         assert isinstance(target.error, HookError)
@@ -206,7 +206,7 @@ class _Sink:
         self.events.append(purged)
 
 
-def archived(rig: StoreRig, fails_on: int | None) -> _Sink:
+def fill_archived(rig: StoreRig, fails_on: int | None) -> _Sink:
     """Create a target with ten expired rows and one live row, and its sink."""
     if not isinstance(rig, CanArchive):
         pytest.skip("the store doesn't archive rows")

@@ -141,7 +141,7 @@ MANY = 1_100
 """Rows; more than the fuse always lets pass."""
 
 
-def counted(rig: StoreRig, expired: int = 7, live: int = 3) -> None:
+def fill_counted(rig: StoreRig, expired: int = 7, live: int = 3) -> None:
     """Create a target with expired and live rows."""
     if not isinstance(rig.store, Counting):
         pytest.skip("the store doesn't count rows")
@@ -154,13 +154,13 @@ class CountingContract:
     """`Counting.count`."""
 
     def test_what_has_expired_is_counted(self, rig: StoreRig) -> None:
-        counted(rig)
+        fill_counted(rig)
         rig.add("carts", [100, 101], age=HOUR / 2, ttl=60)
         rig.add("carts", [102, 103], age=DAY, ttl=-1)
         assert rig.run(rig.store.count("carts")).due == 9
 
     def test_a_dry_run_tells_it_and_deletes_nothing(self, rig: StoreRig) -> None:
-        counted(rig)
+        fill_counted(rig)
         rig.create("orders", HOUR)
         report = rig.sweep(dry_run=True)
         assert (report.deleted, report.due) == (0, 7)
@@ -169,7 +169,7 @@ class CountingContract:
     def test_the_fuse_keeps_rows_when_too_much_is_due_until_it_is_forced(
         self, rig: StoreRig
     ) -> None:
-        counted(rig, MANY, 0)
+        fill_counted(rig, MANY, 0)
         report = rig.sweep(max_fraction=0.5)
         (target,) = report.targets
         assert isinstance(target.error, FuseError)

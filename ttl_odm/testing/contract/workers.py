@@ -32,7 +32,7 @@ def stock(rig: StoreRig, rows: int = ROWS, *, apart: int = 1, ttl: int | None = 
     rig.add("carts", range(rows, 2 * rows), age=60)
 
 
-def begun(rig: StoreRig, size: int) -> BatchRequest:
+def begin(rig: StoreRig, size: int) -> BatchRequest:
     """Purge the first batch of the only part; return the request for the next one."""
     (part,) = rig.run(rig.store.due("carts")).parts
     result = rig.run(rig.store.purge(BatchRequest("carts", part, size)))
@@ -67,7 +67,7 @@ class WorkerContract:
         self, rig: StoreRig, ttl: int | None
     ) -> None:
         stock(rig, ttl=ttl)
-        request = begun(rig, 5)
+        request = begin(rig, 5)
         if request.resume is None:
             pytest.skip("the store deletes this few rows in one batch")
         rest = [key for key in range(ROWS) if key in rig.keys("carts")]
@@ -81,7 +81,7 @@ class WorkerContract:
 
     def test_a_stretch_may_be_divided_again(self, rig: StoreRig) -> None:
         stock(rig)
-        request = begun(rig, 5)
+        request = begin(rig, 5)
         if request.resume is None:
             pytest.skip("the store deletes this few rows in one batch")
         rest = len(rig.keys("carts")) - ROWS
@@ -97,12 +97,12 @@ class WorkerContract:
 
     def test_what_is_too_little_is_not_divided(self, rig: StoreRig) -> None:
         stock(rig, 12)
-        request = begun(rig, 5)
+        request = begin(rig, 5)
         assert list(rig.run(rig.store.divide(request, 4))) == []
 
     def test_rows_of_one_instant_are_on_one_side_of_a_mark(self, rig: StoreRig) -> None:
         stock(rig, apart=0)
-        request = begun(rig, 5)
+        request = begin(rig, 5)
         if request.resume is None:
             pytest.skip("the store deletes this few rows in one batch")
         rest = len(rig.keys("carts")) - ROWS
