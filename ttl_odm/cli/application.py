@@ -257,7 +257,7 @@ def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def _interruptible() -> Iterator[None]:
     """Let SIGINT interrupt code that doesn't await: imports, prompts, synchronous drivers.
 
-    From Python 3.11 on, asyncio.run() replaces Python's own handler by one that only cancels the
+    From Python 3.11 on, asyncio.run() replaces Python's own handler with one that only cancels the
     task, which such code doesn't notice. It leaves other handlers alone, so a wrapper of Python's
     own is set.
     """

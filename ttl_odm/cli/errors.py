@@ -51,7 +51,7 @@ def in_one_line(error: BaseException) -> str:
     """Return an error in one line, without passwords, never empty."""
     original = getattr(error, "orig", None)  # SQLAlchemy's wraps the driver's
     text = str(error) if original is None else message_of(original)
-    # PyMongo repeats the reply, and draws the topology.
+    # PyMongo repeats the reply, and prints the topology.
     text = _PYMONGO.sub("", text.partition(", full error: {")[0])
     return printable(" ".join(text.split())) or type(error).__name__
 
