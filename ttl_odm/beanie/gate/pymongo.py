@@ -134,6 +134,7 @@ class TTLCollection(AsyncCollection[Any]):
             return cursor
         lifetime, projection = for_find(self._gate, projection, expired=expired)
         sent = Sent.of(self._gate, filter, expired=expired)
+        # When it is sent, `coarsely` chooses between this filter and a faster, coarse one.
         cursor = TTLCursor(self, sent.exact, projection, *args, **kwargs)
         cursor._lifetime, cursor._sent = lifetime, sent
         return cursor

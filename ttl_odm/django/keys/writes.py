@@ -5,6 +5,10 @@ expired rows that hold its keys deleted, in its transaction, and the write is se
 conflict this costs nothing. If a table, or a kind of write, doesn't allow trials, the rows are
 deleted first.
 
+In autocommit the plain INSERT goes first, and only if it meets a taken key a transaction with a
+trial, the deletion (`ttl_odm.django.purge.displacement`) and the INSERT. Inside a transaction it is
+the latter from the beginning.
+
 A plain write that meets a taken key would end a transaction of PostgreSQL; on InnoDB it would leave
 a shared lock of that key, over which two writers block each other. The clause that
 `ttl_odm.dialects.Family` has for an INSERT avoids both. The database is asked once for each table
