@@ -94,6 +94,13 @@ def test_a_foreign_key_has_one_by_itself() -> None:
         assert [index.fields for index in links_of(model)] == [["cart"]]
 
 
+def test_a_key_may_name_a_foreign_key_by_its_attribute() -> None:
+    without = models.ForeignKey(Cart, models.CASCADE, db_index=False)
+    key = models.UniqueConstraint(fields=["cart_id", "id"], name="u")
+    with declared(Follows("cart"), cart=without, Meta={"constraints": [key]}) as model:
+        assert links_of(model) == []
+
+
 def test_makemigrations_writes_it_and_then_agrees(backend: Backend) -> None:
     with declared(BY_CART, cart=number()) as model:
         after = ProjectState()

@@ -230,6 +230,32 @@ def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(backend: Bac
         assert keys(Shelf) == [2]
 
 
+def test_so_may_unique_together(backend: Backend) -> None:
+    class Shop(TTLModel):
+        __ttl__ = 3600
+        id = models.BigIntegerField(primary_key=True)
+
+        class Meta(InShop):
+            db_table = "shops"
+
+    class Till(TTLModel):
+        __ttl__ = 3600
+        id = models.BigIntegerField(primary_key=True)
+        shop = models.ForeignKey(Shop, models.CASCADE)
+        number = models.IntegerField()
+
+        class Meta(InShop):
+            db_table = "tills"
+            unique_together = [("shop_id", "number")]
+
+    with tables_of(Shop, Till):
+        Shop.objects.create(pk=1)
+        Till.objects.create(pk=1, shop_id=1, number=1)
+        kill(Till, [1])
+        Till.objects.create(pk=2, shop_id=1, number=1)
+        assert keys(Till) == [2]
+
+
 @pytest.mark.databases("postgres")
 def test_a_row_that_leaves_the_constraint_costs_no_statement_more(
     backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
@@ -239,4 +265,30 @@ def test_a_row_that_leaves_the_constraint_costs_no_statement_more(
         fill(model)
         with transaction.atomic(), django_queries() as recorded:
             model.objects.filter(pk=4).update(deleted_at=GONE)
+        assert len(recorded) == 1
+
+
+@pytest.mark.databases("postgres")
+def test_so_it_is_if_the_condition_names_the_attribute_of_a_foreign_key(
+    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
+) -> None:
+    class Badge(TTLModel):
+        __ttl__ = 3600
+        id = models.BigIntegerField(primary_key=True)
+        number = models.IntegerField()
+        holder = models.ForeignKey("self", models.SET_NULL, null=True)
+
+        class Meta(InShop):
+            db_table = "badges"
+            constraints = [
+                models.UniqueConstraint(
+                    fields=["number"], condition=Q(holder_id__isnull=True), name="free_badge"
+                )
+            ]
+
+    with tables_of(Badge):
+        Badge.objects.create(pk=1, number=1)
+        Badge.objects.create(pk=2, number=2)
+        with transaction.atomic(), django_queries() as recorded:
+            Badge.objects.filter(pk=2).update(holder_id=1)
         assert len(recorded) == 1

@@ -296,6 +296,14 @@ def test_checks_find_what_works_badly() -> None:
         class Meta:
             app_label = "shop"
 
+    class Leading(models.Model):
+        bare = models.ForeignKey(Bare, models.CASCADE, db_index=False)
+        name = models.CharField(max_length=20)
+
+        class Meta:
+            app_label = "shop"
+            unique_together = [("bare_id", "name")]
+
     class Twin(models.Model):
         class Meta:
             app_label = "shop"
@@ -303,10 +311,13 @@ def test_checks_find_what_works_badly() -> None:
             managed = False
 
     try:
-        found = {message.id for message in check_policies()}
-        assert {"ttl_odm.W002", "ttl_odm.E002"} <= found
+        messages = check_policies()
+        assert {"ttl_odm.W002", "ttl_odm.E002"} <= {message.id for message in messages}
+        unindexed = [message.msg for message in messages if message.id == "ttl_odm.W002"]
+        assert any("Referring" in text for text in unindexed)
+        assert not any("Leading" in text for text in unindexed)
     finally:
-        for name in ("bare", "referring", "twin"):
+        for name in ("bare", "referring", "leading", "twin"):
             forget(name)
 
 

@@ -265,4 +265,4 @@ def _leads_an_index(model: Model, field: AnyField) -> bool:
         for constraint in meta.constraints
         if isinstance(constraint, models.UniqueConstraint) and constraint.fields
     ]
-    return field.name in firsts
+    return field.name in firsts or field.attname in firsts

@@ -19,6 +19,7 @@ from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 
 from ttl_odm.django.keys.conversions import storing
+from ttl_odm.django.policy.indexes import columns_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -224,7 +225,7 @@ class _Generated(models.F):
 
 @functools.cache
 def _keys(model: Model) -> tuple[_Key, ...]:
-    by_name = {field.name: field for field in model._meta.local_concrete_fields}
+    by_name = columns_by_name(model)
     keys = []
     for fields, condition in unique_sets(model):
         is_plain = not any(field.generated for field in fields)
@@ -278,10 +279,9 @@ def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
 def _attributes(by_name: Mapping[str, Any], *expressions: Any) -> frozenset[str]:
     """Return the attributes of the fields in expressions and conditions.
 
-    A generated field adds the fields of its expression. A name may be that of the field or of its
-    attribute, or "pk".
+    A generated field adds the fields of its expression. A name may also be "pk".
     """
-    fields = {**{field.attname: field for field in by_name.values()}, **by_name}
+    fields = dict(by_name)
     fields["pk"] = next((field for field in by_name.values() if field.primary_key), None)
     attributes: set[str] = set()
     for expression in expressions:
@@ -309,12 +309,9 @@ def _names_in(expression: Any) -> Iterator[str]:
 
 def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
     """Yield the fields of each key, and its condition; keys over expressions are left out."""
-    meta = model._meta
-    fields = meta.local_concrete_fields
-    # A constraint may also name a foreign key by the attribute of its field, as in "cart_id".
-    by_name = {name: field for field in fields for name in (field.attname, field.name)}
+    meta, by_name = model._meta, columns_by_name(model)
     yield tuple(meta.pk_fields), None
-    for field in fields:
+    for field in meta.local_concrete_fields:
         if field.unique and not field.primary_key:
             yield (field,), None
     keys: list[tuple[Sequence[str], Q | None]] = [(names, None) for names in meta.unique_together]

@@ -150,6 +150,15 @@ def sweeper_indexes(
     ]
 
 
+def columns_by_name(model: Model) -> dict[str, AnyField]:
+    """Return a model's own columns by each name that constraints and conditions accept.
+
+    A foreign key has two: the name of its field, and that of the field's attribute ("cart_id").
+    """
+    fields = model._meta.local_concrete_fields
+    return {name: field for field in fields for name in (field.attname, field.name)}
+
+
 def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
     """Whether an index, unique constraint or primary key begins with the fields, in any order."""
     meta, count = model._meta, len(fields)
@@ -168,8 +177,12 @@ def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
         for field in meta.local_concrete_fields
         if field.unique or getattr(field, "db_index", False)
     ]
+    columns = columns_by_name(model)
     names = {field.name for field in fields}
-    return any(set(indexed[:count]) == names for indexed in lists)
+    return any(
+        {columns[name].name if name in columns else name for name in indexed[:count]} == names
+        for indexed in lists
+    )
 
 
 def _is_whole(index: models.Index) -> bool:
@@ -191,7 +204,7 @@ def can_index(field: AnyField) -> bool:
 
 
 def is_led_by_scope(binding: Binding) -> bool:
-    """Whether a model's index over inheriting rows begins with the scope, if it has scopes.
+    """Whether a model's index over inheriting rows begins with the scope, if it has both.
 
     It may not: a class Meta can list an index of the same name.
     """
