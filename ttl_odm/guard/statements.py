@@ -98,7 +98,8 @@ class Chunk:
 def may_compose(sql: str, dialect: str) -> bool:
     """Whether a text may reach tables that it doesn't name, by SQL that it composes.
 
-    A quick test, which may be true without reason; `chunks` and `check_words` are exact.
+    A quick test, right about most texts and sometimes true without reason; `chunks` and
+    `check_words` look closely.
     """
     return bool(_composing(_family(dialect)).search(sql))
 

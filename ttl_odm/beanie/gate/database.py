@@ -109,6 +109,7 @@ def gated(collection: Any, backend: Backend = "mongodb") -> Any:
 
 
 def _gated_database(database: Any, backend: Backend, *, guard: bool = False) -> Any:
+    """Return a driver's database with gated collections, whichever backend enforces policies."""
     if isinstance(database, AsyncDatabase):
         return TTLDatabase(database, backend, guard=guard)
     if _is_motor(database):

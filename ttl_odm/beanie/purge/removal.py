@@ -330,7 +330,7 @@ async def transaction(place: RawCollection) -> AsyncIterator[RawCollection]:
         try:
             yield place.within(session)
         except BaseException:
-            with suppress(PyMongoError):  # the server ends it anyway
+            with suppress(PyMongoError):  # the server ends it anyway; the first error counts
                 await session.abort_transaction()
             raise
         with phase("commit"):

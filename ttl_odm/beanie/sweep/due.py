@@ -128,7 +128,7 @@ class IndexRange:
 
     @property
     def is_undated(self) -> bool:
-        """Whether it ends before the first date."""
+        """Whether it begins before all dates."""
         return isinstance(self.range, KeyRange) and isinstance(self.range.low, MinKey)
 
 

@@ -217,7 +217,7 @@ def _rule_of(model: type) -> Rule | None:
     check_enforced(model)
     rule = rule_of(model)
     if rule is not None:
-        rule.check()
+        rule.check()  # reports a mistake in the declaration before the first batch
     return rule
 
 

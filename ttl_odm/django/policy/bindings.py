@@ -409,7 +409,7 @@ def table_policies() -> list[TablePolicy]:
 
 
 def number_of_policies() -> int:
-    """Return how many tables have a policy; the number changes with each declaration."""
+    """Return how many tables have a policy; a policy for another table changes the number."""
     return len(_policies)
 
 

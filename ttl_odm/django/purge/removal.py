@@ -331,6 +331,7 @@ def lock_defaults(bindings: Iterable[Binding], using: str) -> None:
     Defaults that Python knows need no lock.
     """
     sources = {
+        # In quotes, a name may be another schema's: see `schema_and_name`.
         binding.model._meta.db_table.replace('"', ""): binding.source
         for binding in bindings
         if not binding.source.is_known

@@ -1,8 +1,7 @@
 """The session of a sweep: how long it waits, its time zone, and whether its writes are replicated.
 
-It belongs to the application's own connection, that of the sweeping thread. Each setting is
-restored at the end, also after an error; if that fails, the connection is closed, and Django opens
-another one.
+It belongs to the application's own connection, that of the sweeping thread, so a setting doesn't
+outlast the sweep: it is restored, or the connection is closed and Django opens another one.
 """
 
 from __future__ import annotations

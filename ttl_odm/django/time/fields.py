@@ -86,7 +86,8 @@ class Unknown(Stamp):
 
 
 UNREAD: Final = Unknown()
-"""The value of a field that is to be read on first access, like a deferred field."""
+"""The value of a field that is to be read on first access, like a deferred field, for which Django
+keeps no value."""
 
 
 class StampAgo(Stamp):
@@ -368,7 +369,7 @@ class TTLField(_Seconds):
         return super().get_prep_value(value)
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        """Return seconds to store, also from a timedelta or float; or raise `InvalidTTL`."""
+        """Return seconds to store, also from a timedelta or whole float; or raise `InvalidTTL`."""
         if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")

@@ -57,7 +57,7 @@ def line_of_user() -> str:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Yield the stack from here outwards, through the greenlet that asyncio code runs in."""
+    """Yield the stack from here outwards, through the greenlet of SQLAlchemy's asyncio."""
     frame, greenlet = inspect.currentframe(), sys.modules.get("greenlet")
     running = None if greenlet is None else greenlet.getcurrent()
     while True:
