@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 PINS = {
     ("sqlalchemy", "select"): (10, 3),
     ("sqlalchemy", "insert_over_expired"): (15, 12),
-    ("sqlalchemy", "touch"): (12, 7),
+    # policy/references: a Table of one name in two bases may have a policy and a rule.
+    ("sqlalchemy", "touch"): (13, 7),
     ("sqlalchemy", "one_batch"): (29, 25),
     ("sqlalchemy", "idle_sweep"): (25, 21),
     ("django", "find"): (10, 8),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime  # noqa: TC003 - mappers need it
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, MetaData, UniqueConstraint, select
+from sqlalchemy import ForeignKey, MetaData, UniqueConstraint, insert, select, text, update
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -15,8 +16,12 @@ from sqlalchemy.orm import (
     relationship,
 )
 
-from ttl_odm import Follows, TTLConfigurationError
+from tests.clocks import age
+from ttl_odm import ExpireAfter, Follows, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, enable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 
 @pytest.fixture
@@ -229,3 +234,35 @@ def test_it_is_declared_in_the_body_of_a_class(base: Any) -> None:
 
     with pytest.raises(TTLConfigurationError, match="declares __ttl__ in its own body"):
         enable(Plain, Follows("id"))
+
+
+def test_a_table_that_also_has_the_policy_of_another_base_still_follows(
+    base: Any, engine: Engine
+) -> None:
+    parent = cart(base)
+
+    class Item(base):  # type: ignore[misc]
+        __tablename__ = "items"
+        __ttl__ = Follows("cart_id")
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id"))
+        created: Mapped[datetime | None]
+
+    class Dated(declarative_base()):  # type: ignore[misc]
+        __tablename__ = "items"
+        __ttl__ = ExpireAfter("created", 60)
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        created: Mapped[datetime | None]
+
+    select(Item)  # the second Table takes the policy over with the first statement
+    base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(parent), [{"id": 1, "code": 1}, {"id": 2, "code": 2}])
+        connection.execute(insert(Item), [{"id": 3, "cart_id": 2}])
+        age(connection, "carts", 1, 7200)
+        connection.execute(insert(Item).values(id=4, cart_id=1))
+        connection.execute(update(Item).where(Item.id == 3).values(cart_id=1))
+        rows = connection.execute(text("SELECT id, cart_id FROM items"))
+        assert [tuple(row) for row in rows] == [(3, 2)]

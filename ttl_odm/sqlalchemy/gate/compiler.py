@@ -243,9 +243,10 @@ class GatedCompiler(Compiler):
                     binding, sub = binding_of(target.table), sub_binding_of(target.table)
                     if binding is not None:
                         update_stmt = stamped_update(update_stmt, binding, target)
-                    elif sub is not None:
+                    if sub is not None:
                         _prepare(self, StampedBase.of(sub, target))
-                    elif (rule := statement_rule_of(target.table)) is not None:
+                    # A Table of one name in two bases may have a policy and a rule.
+                    if (rule := statement_rule_of(target.table)) is not None:
                         rows = _live_rows(self)
                         update_stmt, before = rule.update(update_stmt, target, rows, self.dialect)
                         _prepare(self, before)
@@ -281,7 +282,7 @@ class GatedCompiler(Compiler):
         if binding is not None:
             _needs_context(self)
             insert_stmt = stamped_insert(emitted, binding, self)
-        rule = statement_rule_of(table) if binding is None else None
+        rule = statement_rule_of(table)
         if rule is not None:
             insert_stmt, before = rule.insert(emitted, _live_rows(self), self.dialect)
             _prepare(self, before)
@@ -402,8 +403,7 @@ def _only_live(compiler: GatedCompiler, statement: Write, resolved: Resolved) ->
     )
     if not criteria:
         return statement
-    first = resolved.sources[0]
-    rule = None if compiler.stack or binding_of(first) else statement_rule_of(first)
+    rule = None if compiler.stack else statement_rule_of(resolved.sources[0])
     if rule is not None:
         criteria, before = rule.matched(criteria, resolved, compiler.dialect)
         _prepare(compiler, before)
@@ -435,7 +435,7 @@ def _gated(compiler_class: type[Any]) -> type[Any]:
 
 
 class PolicyChange:
-    """Keeps statements from being compiled while a policy changes.
+    """Keeps statements from being compiled by half of a policy while it changes.
 
     Any number of threads compile at once; a change waits for them, and they wait for it. No thread
     waits for longer than a second, because the other one may need a lock that the waiting thread's
