@@ -9,7 +9,7 @@ tables without a policy pass straight through.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -37,7 +37,7 @@ from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
@@ -126,10 +126,14 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         for batch in chain.from_iterable(map(_countable, runs)):
             _check_uncounted(uow, mapper, binding, table, batch)
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
-            keys = partial(_updated_keys, mapper, table, binding, batch)
             try:
-                with _expired_if_missed(uow, mapper, binding, keys, batch[0][compat.CONNECTION]):
-                    emit(base_mapper, uow, mapper, table, batch, **options)
+                emit(base_mapper, uow, mapper, table, batch, **options)
+            except StaleDataError as error:
+                keys = _updated_keys(mapper, table, binding, batch)
+                expired = _error_if_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION])
+                if expired is None:
+                    raise
+                raise expired from error
             finally:
                 base_row_written.reset(token)
             if uow is not None:
@@ -155,31 +159,34 @@ def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., No
             raise _expired_on_load(rule, mapper, uow) from error
         for batch in _countable(records):
             _check_uncounted(uow, mapper, rule, table, batch)
-            keys = partial(_updated_keys, mapper, table, rule, batch)
-            with _expired_if_missed(uow, mapper, rule, keys, batch[0][compat.CONNECTION]):
+            try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
+            except ExpiredError:  # from a preparation
+                raise
+            except StaleDataError as error:
+                keys = _updated_keys(mapper, table, rule, batch)
+                expired = _error_if_gone(uow, mapper, rule, keys, batch[0][compat.CONNECTION])
+                if expired is None:
+                    raise
+                raise expired from error
 
     return emit_updates
 
 
-@contextmanager
-def _expired_if_missed(
+def _error_if_gone(
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
     binding: Binding | Rule,
-    keys: Callable[[], list[Key]],
+    keys: list[Key],
     connection: Connection,
-) -> Iterator[None]:
-    """Raise `ExpiredError` for rows that an UPDATE by these keys has missed."""
-    try:
-        yield
-    except ExpiredError:  # from a preparation
-        raise
-    except StaleDataError as error:
-        gone = _missing(binding, keys(), connection)
-        if not gone:  # a version id was changed meanwhile: SQLAlchemy's own error is right
-            raise
-        raise _gone_error(uow, mapper, gone, "updated") from error
+) -> ExpiredError | None:
+    """Return the error for keys of an UPDATE that no live row has.
+
+    None if all have one: then a version id was changed meanwhile, and SQLAlchemy's own error is
+    right.
+    """
+    gone = _missing(binding, keys, connection)
+    return _gone_error(uow, mapper, gone, "updated") if gone else None
 
 
 def _updated_keys(
@@ -271,15 +278,16 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
             return
         runs = checked(binding, mapper, list(update), "updated", compat.post_written)
         for batch in (batch for run in runs for batch in _countable(run, connection_at=3)):
-            keys = partial(_keys_of, batch)
-            with _expired_if_missed(uow, mapper, binding, keys, batch[0][3]):
+            try:
                 emit(base_mapper, uow, mapper, table, batch)
+            except StaleDataError as error:
+                keys = [state.key[1] for state, *_ in batch]
+                expired = _error_if_gone(uow, mapper, binding, keys, batch[0][3])
+                if expired is None:
+                    raise
+                raise expired from error
 
     return emit_post_updates
-
-
-def _keys_of(records: list[Any]) -> list[Key]:
-    return [state.key[1] for state, *_ in records]
 
 
 def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
