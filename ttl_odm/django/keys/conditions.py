@@ -19,7 +19,7 @@ from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 
 from ttl_odm.django.keys.conversions import storing
-from ttl_odm.django.policy.indexes import columns_by_name
+from ttl_odm.django.policy.bindings import columns_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

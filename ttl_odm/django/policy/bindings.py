@@ -503,6 +503,15 @@ def field_named(model: Model, name: str, where: str) -> AnyField:
     )
 
 
+def columns_by_name(model: Model) -> dict[str, AnyField]:
+    """Return a model's own columns by each name that constraints and conditions accept.
+
+    A foreign key has two: the name of its field, and that of the field's attribute ("cart_id").
+    """
+    fields = model._meta.local_concrete_fields
+    return {name: field for field in fields for name in (field.attname, field.name)}
+
+
 def schema_and_name(table: str) -> tuple[str | None, str]:
     """Return the schema of a ``db_table``, if it names one, and the table's own name.
 

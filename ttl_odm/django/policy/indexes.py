@@ -24,7 +24,7 @@ from django.db.models.expressions import Combinable, Expression
 from ttl_odm.dialects.family import MAX_NAME, index_name
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
-from ttl_odm.django.policy.bindings import schema_and_name
+from ttl_odm.django.policy.bindings import columns_by_name, schema_and_name
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 from ttl_odm.sweeper import Part
@@ -148,15 +148,6 @@ def sweeper_indexes(
         TTLIndex(fields=inheriting, name=index_name(table, "ttl_inherited")),
         TTLIndex(fields=[stamp, own], name=index_name(table, "ttl_own")),
     ]
-
-
-def columns_by_name(model: Model) -> dict[str, AnyField]:
-    """Return a model's own columns by each name that constraints and conditions accept.
-
-    A foreign key has two: the name of its field, and that of the field's attribute ("cart_id").
-    """
-    fields = model._meta.local_concrete_fields
-    return {name: field for field in fields for name in (field.attname, field.name)}
 
 
 def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
