@@ -93,7 +93,7 @@ class SweeperTelemetry(Recorder):
                 self._gauges[name][tuple(attributes.items())] = value
 
     def _prepare(self, number: Number) -> None:
-        """Make an instrument: of a gauge keep its values, of others the method that adds one."""
+        """Make an instrument, once: store a gauge's values, or the method that records a value."""
         if number.name in self._adders or number.name in self._gauges:
             return
         name = _name_of(number)
@@ -167,7 +167,10 @@ class JobTelemetry(ReadTelemetry):
 
 
 def _name_of(number: Number) -> str:
-    """Return the name in OpenTelemetry, to which exporters to Prometheus append the unit."""
+    """Return the name in OpenTelemetry.
+
+    Exporters to Prometheus append the unit, so the name there is that of `Number`.
+    """
     return f"{_NAME}.{number.name.removesuffix('_seconds')}"
 
 

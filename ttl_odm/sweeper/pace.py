@@ -193,7 +193,8 @@ class Budget:
             result: The batch.
             period: When it began and ended by the monotonic clock, if others ran at the same time:
                 all of them share the seconds that pass.
-            is_whole: Whether it deleted something whole, regardless of the number of rows.
+            is_whole: Whether it deleted something whole, which takes no time for its rows, so the
+                rate doesn't count them.
         """
         rows = result.deleted + sum(result.referring.values())
         self._is_new_turn = False

@@ -429,10 +429,7 @@ def async_connection(connection: Connection) -> AsyncConnection:
 
 
 def is_mysql(dialect: Dialect) -> bool:
-    """Return whether a dialect is MySQL's own, and not MariaDB's.
-
-    Only dialects of these two have an attribute for that.
-    """
+    """Return whether a dialect is MySQL's, or derived from it, and not MariaDB's."""
     return getattr(dialect, "is_mariadb", None) is False
 
 

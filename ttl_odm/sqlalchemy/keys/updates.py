@@ -146,7 +146,7 @@ class TargetLookup:
         """
         compiled: Any = context.compiled
         whole, executions = compat.invoked(context), context.compiled_parameters
-        if self._is_simple:  # without a compile state
+        if self._is_simple:  # needs no compile state
             simple = Resolved(whole, [self._table], compat.where_criteria(whole))
             return [(target, executions) for target in targets_of(simple, compiled)]
         inner = (element for element in visitors.iterate(whole) if element is not whole)

@@ -102,8 +102,8 @@ class LookedUp(DefaultSource):
     def age(self, columns: SourceColumns, overruled_by: str, *, locking: bool) -> SQL:
         """Return the age at which an inheriting row expires, in seconds.
 
-        `FOREVER` if none ever does, `OFF` while TTL is off. Where the parameter
-        `Overruling(binding.default, overruled_by)` isn't NULL, it has to be that.
+        `FOREVER` if none ever does, `OFF` while TTL is off. If the parameter
+        `Overruling(binding.default, overruled_by)` isn't NULL, its value is the age.
 
         Args:
             columns: The columns of the row.

@@ -46,6 +46,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,
     hinted,
+    is_mysql,
     is_one_of,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -324,8 +325,8 @@ class Removal:
     def delete(self, rows: Sequence[Row[Any]], *, judged: bool = False) -> int:
         """Delete rows that this transaction has locked, and return how many.
 
-        The statement has the predicate, unless they are `judged`: then they count as expired,
-        whatever was written since.
+        The statement has the predicate, unless the rows are `judged` (then they count as expired,
+        whatever was written since) or displaced.
         """
         connection, table, held = self.connection, self._table, self.keys(rows)
         self.dependents += remove_dependents(connection, self.binding, held).rows
@@ -336,7 +337,7 @@ class Removal:
             parts = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
             connection.execute(PurgeDelete(sub.table).where(parts))
         statement = PurgeDelete(table).where(is_one_of(key_columns(table), held))
-        if compat.is_mysql(connection.dialect):  # MariaDB takes no hints
+        if is_mysql(connection):
             statement = hinted(statement, connection, BY_KEY)
         if not (judged or self.reason == "displaced"):  # displaced rows were judged when locked
             statement = statement.where(expired_in(connection, self.binding, table))

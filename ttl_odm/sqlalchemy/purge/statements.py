@@ -25,6 +25,7 @@ from sqlalchemy import (
     tuple_,
 )
 
+from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -50,6 +51,15 @@ class PurgeDelete(Delete):
     """
 
     inherit_cache = True
+
+
+def is_mysql(connection: Connection) -> bool:
+    """Return whether this is MySQL: MariaDB takes no hints, and can wait for less than a second.
+
+    A dialect of another name that is derived from MySQL's isn't, since its server may differ.
+    """
+    dialect = connection.dialect
+    return dialect.name in MYSQL_FAMILY and not getattr(dialect, "is_mariadb", False)
 
 
 def hinted(statement: PurgeDelete, connection: Connection, hint: str, **names: str) -> PurgeDelete:

@@ -26,7 +26,6 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.mysql import LOCKS_FIRST
-from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import referred_rows, referring
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
@@ -50,6 +49,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     count_rows,
     hinted,
+    is_mysql,
     is_one_of,
 )
 from ttl_odm.sqlalchemy.sweep import table_walk
@@ -363,7 +363,7 @@ class Batch:
         removal = self.removals[0]
         if not removal.takes_statements:
             return self._remove_by_key(CHUNK)
-        if compat.is_mysql(self.connection.dialect):
+        if is_mysql(self.connection):
             # Its shortest wait is a second, with rows locked that others may want.
             return self._remove_free()
         statement = PurgeDelete(self.source).where(*self.range.criteria(self.source))
@@ -383,7 +383,7 @@ class Batch:
             free = self._free(alias, *(alias.c[column.key] for column in columns))
             key = columns[0] if len(columns) == 1 else tuple_(*columns)
             return removal.by_statement(PurgeDelete(source).where(key.in_(free)))
-        if removal.takes_statements and compat.is_mysql(self.connection.dialect):
+        if removal.takes_statements and is_mysql(self.connection):
             return removal.by_statement(self._of_free_rows())
         if (
             removal.takes_statements

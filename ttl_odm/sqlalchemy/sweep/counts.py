@@ -33,11 +33,16 @@ from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
-from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, counting, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import (
+    SweepSelect,
+    count_rows,
+    counting,
+    in_subquery,
+    is_mysql,
+)
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked, walk_of
 from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading, regclass
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -111,7 +116,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
         prepared(
             connection,
             isolation=_ONE_VIEW if is_several else None,
-            settings=_FRESH if compat.is_mysql(dialect) else {},
+            settings=_FRESH if is_mysql(connection) else {},
         ),
         reading(connection),
     ):

@@ -286,7 +286,7 @@ def now(connection: Connection) -> datetime:
 
 
 def server(connection: Connection) -> Server | None:
-    """Return the server that answers; None on SQLite."""
+    """Return the server that answers; None without one, as on SQLite."""
     question = clock_of(connection.dialect).server
     if question is None:
         return None
@@ -403,7 +403,7 @@ class SQLAlchemyStore(_Tables):
         return self._run(now)
 
     def server(self) -> Server | None:
-        """Return the server that answers; None on SQLite."""
+        """Return the server that answers; None without one, as on SQLite."""
         return self._run(server)
 
     def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -457,7 +457,7 @@ class AsyncSQLAlchemyStore(_Tables):
         return await self._run(now)
 
     async def server(self) -> Server | None:
-        """Return the server that answers; None on SQLite."""
+        """Return the server that answers; None without one, as on SQLite."""
         return await self._run(server)
 
     async def _run(self, work: _Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
