@@ -16,6 +16,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client, override_settings
+from django.utils.functional import lazy
 
 from tests.django_app.data import kill, raw
 from tests.django_app.stored import DAY, HOUR, stored_models
@@ -96,8 +97,12 @@ def test_tokens_are_signed_with_the_secret_key(cart: Any) -> None:
         assert preview_policy(cart, 60).token != token
         with pytest.raises(NotApprovedError, match="is not for this change"):
             approve_policy(cart, 60, token=token, by="ann")
-    with override_settings(SECRET_KEY="two", SECRET_KEY_FALLBACKS=["one"]):
+    read_later = lazy(lambda: "one", str)()
+    with override_settings(SECRET_KEY="two", SECRET_KEY_FALLBACKS=[read_later]):
+        assert preview_policy(cart, 60).token != token
         approve_policy(cart, 60, token=token, by="ann")
+    with override_settings(SECRET_KEY=read_later, SECRET_KEY_FALLBACKS=[]):
+        assert preview_policy(cart, 30).token
 
 
 @pytest.mark.parametrize("scope", [None, "acme"])

@@ -58,7 +58,7 @@ class PolicyPreview:
 
     Attributes:
         name: The table's name, with its schema if it has one.
-        scope: A value of `Stored.by`, as text; None for the default of all other rows.
+        scope: A value of `Stored.by`, as text; None for the default of all rows without their own.
         before: The current default of these rows: seconds, -1 (on, but never by default) or None
             (TTL is off).
         after: The planned default; 0 removes the scope's own.
@@ -209,8 +209,8 @@ class Change:
 
 def keys_of(*secrets: str | bytes | None) -> tuple[bytes, ...]:
     """Return the secrets of an application as keys; the first signs tokens, all are accepted."""
-    keys = (key.encode() if isinstance(key, str) else key for key in secrets if key)
-    return tuple(keys)
+    # Django's lazy strings aren't instances of str.
+    return tuple(key if isinstance(key, bytes) else key.encode() for key in secrets if key)
 
 
 def parse_stored(text: str, where: str) -> StoredTTL:
