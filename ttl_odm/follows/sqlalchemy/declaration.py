@@ -66,7 +66,11 @@ def bind(mapper: Mapper[Any], cls: type, declared: Follows) -> None:
     bind_rule(table, FollowsRule(table, cls, links, declared))
     _unchecked.add(table)
     # create_all() may come before the mappers are configured.
-    event.listen(table, "before_create", lambda table, *_, **__: index_link(table), propagate=True)
+    event.listen(table, "before_create", _index_link, propagate=True)
+
+
+def _index_link(table: Table, *_: object, **__: object) -> None:
+    index_link(table)
 
 
 @event.listens_for(Mapper, "after_configured")
