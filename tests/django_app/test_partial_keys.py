@@ -204,7 +204,17 @@ def test_a_part_of_a_key_takes_away_no_more_than_the_rest_of_it(backend: Backend
         assert keys(Page) == [2, 3]
 
 
-def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(backend: Backend) -> None:
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"constraints": [models.UniqueConstraint(fields=["shop_id", "name"], name="shelf_name")]},
+        {"unique_together": [("shop_id", "name")]},
+    ],
+    ids=" ".join,
+)
+def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(
+    backend: Backend, key: dict[str, Any]
+) -> None:
     class Shop(TTLModel):
         __ttl__ = 3600
         id = models.BigIntegerField(primary_key=True)
@@ -217,10 +227,7 @@ def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(backend: Bac
         id = models.BigIntegerField(primary_key=True)
         shop = models.ForeignKey(Shop, models.CASCADE)
         name = models.CharField(max_length=20)
-
-        class Meta(InShop):
-            db_table = "shelves"
-            constraints = [models.UniqueConstraint(fields=["shop_id", "name"], name="shelf_name")]
+        Meta = type("Meta", (InShop,), {"db_table": "shelves", **key})
 
     with tables_of(Shop, Shelf):
         Shop.objects.create(pk=1)
@@ -228,32 +235,6 @@ def test_a_key_may_name_a_foreign_key_by_the_attribute_of_its_field(backend: Bac
         kill(Shelf, [1])
         Shelf.objects.create(pk=2, shop_id=1, name="a")
         assert keys(Shelf) == [2]
-
-
-def test_so_may_unique_together(backend: Backend) -> None:
-    class Shop(TTLModel):
-        __ttl__ = 3600
-        id = models.BigIntegerField(primary_key=True)
-
-        class Meta(InShop):
-            db_table = "shops"
-
-    class Till(TTLModel):
-        __ttl__ = 3600
-        id = models.BigIntegerField(primary_key=True)
-        shop = models.ForeignKey(Shop, models.CASCADE)
-        number = models.IntegerField()
-
-        class Meta(InShop):
-            db_table = "tills"
-            unique_together = [("shop_id", "number")]
-
-    with tables_of(Shop, Till):
-        Shop.objects.create(pk=1)
-        Till.objects.create(pk=1, shop_id=1, number=1)
-        kill(Till, [1])
-        Till.objects.create(pk=2, shop_id=1, number=1)
-        assert keys(Till) == [2]
 
 
 @pytest.mark.databases("postgres")

@@ -5,19 +5,13 @@ The paths are those of `tests.packaging.test_paths`, and are traced in the same 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
 
-import ttl_odm
-from tests.packaging.test_paths import REPORT, TRACE
+from tests.packaging.test_paths import check_pins, modules_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,26 +132,6 @@ def database(mongodb_url: str) -> Iterator[tuple[str, str]]:
         client.drop_database(name)
 
 
-def modules_on(path: str, url: str, name: str) -> tuple[list[str], list[str]]:
-    """Return the modules that run at the first call, and at the second."""
-    run = subprocess.run(
-        [sys.executable, "-c", TRACE + BEANIE + REPORT, path, url, name],
-        env={**os.environ, "PYTHONPATH": str(Path(ttl_odm.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    first, second = json.loads(run.stdout)
-    return first, second
-
-
 @pytest.mark.parametrize("path", PINS)
 def test_a_path_of_beanie_does_not_get_longer(path: str, database: tuple[str, str]) -> None:
-    modules = modules_on(path, *database)
-
-    for call, run, pin in zip(("first", "second"), modules, PINS[path], strict=True):
-        assert len(run) <= pin, (
-            f"{path}, {call} call: {len(run)} modules run, not {pin}. If one more is meant, raise "
-            f"the pin in {Path(__file__).name} and say why beside it. They are: {' '.join(run)}"
-        )
+    check_pins(path, modules_on(BEANIE, path, *database), PINS[path])

@@ -11,10 +11,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import ttl_odm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 pytestmark = pytest.mark.slow
 
@@ -253,27 +257,35 @@ PATHS = {
 MODELS = {"sqlalchemy": SQLALCHEMY, "django": DJANGO}
 
 
-def modules_on(adapter: str, path: str) -> tuple[list[str], list[str]]:
-    """Return the modules that run at the first call, and at the second."""
+def modules_on(models: str, *words: str) -> dict[str, list[str]]:
+    """Return the modules that run at the first call of a path, and at the second.
+
+    Args:
+        models: The code that declares the models and `PATHS`.
+        words: The path, and further words of the command line.
+    """
     run = subprocess.run(
-        [sys.executable, "-c", TRACE + MODELS[adapter] + REPORT, path],
+        [sys.executable, "-c", TRACE + models + REPORT, *words],
         env={**os.environ, "PYTHONPATH": str(Path(ttl_odm.__file__).parents[1])},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    first, compiled = json.loads(run.stdout)
-    return first, compiled
+    first, second = json.loads(run.stdout)
+    return {"first": first, "second": second}
+
+
+def check_pins(path: str, modules: Mapping[str, list[str]], pins: Iterable[int]) -> None:
+    """Fail if more modules run than a path's pins say."""
+    for (call, run), pin in zip(modules.items(), pins, strict=True):
+        assert len(run) <= pin, (
+            f"{path}, {call} call: {len(run)} modules run, not {pin}. If one more is meant, raise "
+            f"the pin and say why beside it. They are: {' '.join(run)}"
+        )
 
 
 @pytest.mark.parametrize(("adapter", "path"), PINS)
 def test_a_path_does_not_get_longer(adapter: str, path: str) -> None:
-    modules = modules_on(adapter, path)
-
-    for call, run, pin in zip(("first", "compiled"), modules, PINS[adapter, path], strict=True):
-        assert len(run) <= pin, (
-            f"{adapter}, {path}, {call} call: {len(run)} modules run, not {pin}. If one more is "
-            f"meant, raise the pin in {Path(__file__).name} and say why beside it. They are: "
-            f"{' '.join(run)}"
-        )
+    modules = modules_on(MODELS[adapter], path)
+    check_pins(f"{adapter}, {path}", modules, PINS[adapter, path])
