@@ -12,7 +12,7 @@ the versions of libraries: it runs each test on one database.
 | marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
 | marked `slow` | on each of its databases in one of three turns | doesn't run |
 | marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
-| in a folder of `IN_PARTS` | as above | in one of six turns |
+| in a folder of `IN_PARTS`, marked or not | as above | in one of six turns, on one |
 | in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
 """
 
@@ -40,6 +40,7 @@ IN_PARTS: Final = frozenset(
         "adoption",
         "cli",
         "django_app",
+        "docs",
         "events",
         "examples",
         "faults",
@@ -104,7 +105,9 @@ def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> d
         if once and first.slow:
             reasons |= dict.fromkeys(positions, SLOW)
             continue
-        turns = TURNS if first.in_thirds else _turns_of(name) if once else 1
+        turns = TURNS if first.in_thirds else 1
+        if once and _folder(name) in IN_PARTS:
+            turns = PARTS
         number, rest = divmod(number, turns)
         if rest:
             reasons |= dict.fromkeys(positions, LATER)
@@ -149,11 +152,6 @@ def share(values: Sequence[_T], number: int) -> list[_T]:
 def third(values: Sequence[_T], number: int) -> list[_T]:
     """Return a third of some values, each of which comes once in three consecutive numbers."""
     return [value for place, value in enumerate(values) if (number - place) % TURNS == 0]
-
-
-def _turns_of(test: str) -> int:
-    """In how many turns `--once` runs all tests of a test's folder."""
-    return PARTS if _folder(test) in IN_PARTS else 1
 
 
 def _folder(test: str) -> str:

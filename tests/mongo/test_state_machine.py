@@ -310,7 +310,7 @@ def test_any_sequence_of_steps_agrees_with_the_model(mongodb_url: str, model: An
         run_state_machine_as_test(
             machine(loop, plain[name]["events"], model),
             settings=settings(
-                max_examples=40,
+                max_examples=20,
                 stateful_step_count=30,
                 deadline=None,
                 database=None,

@@ -37,7 +37,7 @@ class Task:
         environment: The name of its environment's folder.
         name: What people call it.
         command: The program and its words.
-        seconds: How long it takes by itself on an idle machine, about.
+        seconds: How long it takes beside others on two cores, about.
         tests: Whether it runs pytest.
         servers: Whether it needs servers.
         first: Whether the other tasks are pointless if it fails.
@@ -68,23 +68,23 @@ FIRST: Final = ("unit", "suite", "contract")
 """The folders whose tests the others depend on."""
 
 LOTS_OF_NEWEST: Final = (
-    (("sql",), 640),
-    (("mongo", "leaks_mongo"), 270),
-    (("leaks", "apps"), 150),
-    (("cli", "metrics", "integrations", "faults"), 225),
-    (("django_app",), 205),
-    (("migrations", "pg_cron"), 130),
-    (("docs", "examples", "adoption", "deploy"), 115),
-    (("stores", "events", "testkit", "fuzz", "servers", "clusters"), 140),
-    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 90),
+    (("sql",), 570),
+    (("mongo", "leaks_mongo"), 290),
+    (("leaks", "apps"), 200),
+    (("cli", "metrics", "integrations", "faults"), 230),
+    (("django_app",), 270),
+    (("migrations", "pg_cron"), 195),
+    (("docs", "examples", "adoption", "deploy"), 225),
+    (("stores", "events", "testkit", "fuzz", "servers", "clusters"), 350),
+    (("packaging", "benchmarks", "beanie_suite", "oauth_suite"), 180),
 )
 """The other folders, as lots of `.venv`, and how many seconds each takes in one turn."""
 
 LOTS_OF_LOWEST: Final = (
-    (("sql", "django_app", "apps"), 120),
-    (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 95),
-    (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 95),
-    (("leaks", "stores", "events", "testkit", "fuzz", "servers", "clusters"), 110),
+    (("sql", "django_app", "apps"), 85),
+    (("migrations", "cli", "metrics", "integrations", "faults", "examples", "adoption"), 40),
+    (("mongo", "leaks_mongo", "docs", "deploy", "pg_cron"), 85),
+    (("leaks", "stores", "events", "testkit", "fuzz", "servers", "clusters"), 95),
 )
 """The same for `.venv-lowest`."""
 
@@ -189,7 +189,7 @@ def everything(development: Environment, lowest: Environment, choice: Choice) ->
     for names, seconds in LOTS_OF_NEWEST:
         yield from _divided(development, names, choice.newest(), seconds)
     further = () if choice.turn is not None else ((ONLY_NEWEST, 60),)
-    for names, seconds in ((FIRST, 50), *LOTS_OF_LOWEST, *further):
+    for names, seconds in ((FIRST, 65), *LOTS_OF_LOWEST, *further):
         yield _lot(lowest, names, choice.lowest(), seconds)
     if choice.turn is None:
         yield from _without_extensions(development, choice)
@@ -248,7 +248,7 @@ def _first(development: Environment, choice: Choice) -> Iterator[Task]:
     yield replace(unit, servers=False, first=True)
     if servers := [name for name in SERVERS if name in choice.databases]:
         words = [contract, *choice.newest(servers)]
-        yield pytest(development, "contract on servers", words, 60)
+        yield pytest(development, "contract on servers", words, 85)
 
 
 def chosen(
