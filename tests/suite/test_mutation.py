@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+from itertools import repeat
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,16 @@ def test_a_recording_continues_where_it_was_interrupted(tmp_path: Path) -> None:
     recorded = recording.load(file)
     assert recorded.tests == ["a", "b"]
     assert recorded.running("ttl_odm/door.py", 2) == ["b"]
+
+
+def test_a_recording_that_lacks_no_test_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "lines_run", lambda: repeat(set()))
+    session: Any = Session({}, set())
+    said: list[dict[str, Any]] = []
+    server._record(session, tmp_path / "sqlite.pickle", said.append)
+    assert said == [{"verdict": "recorded"}]
 
 
 def test_only_mutants_that_a_group_can_say_more_of_are_left_to_it() -> None:

@@ -31,7 +31,7 @@ GROUPS: Final = ("sqlite", "mongodb", "postgres", "mariadb", "mysql")
 _FOLDERS: Final = (
     *("unit", "contract", "sql", "django_app", "mongo", "migrations", "stores", "testkit", "cli"),
     *("metrics", "integrations", "examples", "adoption", "apps", "faults", "fuzz"),
-    *("leaks", "leaks_mongo"),
+    *("leaks", "leaks_mongo", "events"),
 )
 """The folders whose tests run the library in their own process, at least partly."""
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -220,7 +221,7 @@ def _run(
 
 
 def _with_next(items: list[_T]) -> Iterable[tuple[_T, _T | None]]:
-    return zip(items, [*items[1:], None], strict=True)
+    return zip_longest(items, items[1:])
 
 
 def _record(session: pytest.Session, file: Path, send: Callable[[dict[str, Any]], None]) -> None:
