@@ -611,16 +611,16 @@ def test_rows_without_their_instant_are_found(engine: Engine, app: list[str]) ->
 
 @pytest.mark.slow
 def test_the_index_that_a_sweep_by_scopes_wants_is_named(engine: Engine) -> None:
-    name = "ix_notes_ttl_inherited"
+    name = "ix_jottings_ttl_inherited"
     app = ["--app", "tests.cli.test_policy_command:Base"]
     app += ["--url", engine.url.render_as_string(hide_password=False)]
     StoredDefaults.metadata.create_all(engine)
-    on_notes, end, where = "", "_ts", " WHERE ttl IS NULL"
+    on_table, end, where = "", "_ts", " WHERE ttl IS NULL"
     if engine.dialect.name == "mysql":
-        on_notes, end, where = " ON notes", "_ttl_inh", ""
+        on_table, end, where = " ON jottings", "_ttl_inh", ""
     assert found(app, status=0).keys() == {("never-swept", None)}
-    old = f"CREATE INDEX {name} ON notes ({end}){where}"
-    run_sql(engine, f"DROP INDEX {name}{on_notes}", old)
-    finding = found(app, "--model", "Note", status=1)["wrong-index", "notes"]
+    old = f"CREATE INDEX {name} ON jottings ({end}){where}"
+    run_sql(engine, f"DROP INDEX {name}{on_table}", old)
+    finding = found(app, "--model", "Jotting", status=1)["wrong-index", "jottings"]
     run_sql(engine, *finding["fix"].split("; "))
     assert found(app, status=0).keys() == {("never-swept", None)}

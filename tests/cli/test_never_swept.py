@@ -46,7 +46,7 @@ def test_no_command_makes_postgresql_log_an_error(
     if not is_stored:
         with engine.begin() as connection:
             Basket.__table__.drop(connection)
-            for table in ("notes", "ttl_odm_policies", "ttl_odm_policy_changes"):
+            for table in ("jottings", "ttl_odm_policies", "ttl_odm_policy_changes"):
                 connection.execute(text(f"DROP TABLE IF EXISTS {table} CASCADE"))
     url = engine.url.render_as_string(hide_password=False)
     model = "Base" if is_stored else "Visit"

@@ -41,8 +41,8 @@ class Basket(TTLMixin, Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
-class Note(TTLMixin, Base):
-    __tablename__ = "notes"
+class Jotting(TTLMixin, Base):
+    __tablename__ = "jottings"
     __ttl__ = Stored(30 * DAY, by="tenant_id")
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -58,11 +58,11 @@ class Visit(TTLMixin, Base):
 
 @pytest.fixture
 def app(engine: Engine) -> list[str]:
-    """Baskets of two hours; notes of two hours of tenant 7."""
+    """Baskets of two hours; jottings of two hours of tenant 7."""
     Base.metadata.create_all(engine)
     with engine.begin() as connection:
         add(connection, "baskets", [(key, None, 2 * HOUR) for key in range(3)])
-        connection.execute(Note.__table__.insert(), [{"id": key, "ttl": -1} for key in range(2)])
+        connection.execute(Jotting.__table__.insert(), [{"id": key, "ttl": -1} for key in range(2)])
     url = engine.url.render_as_string(hide_password=False)
     return ["--app", f"{__name__}:Base", "--url", url]
 
@@ -84,10 +84,10 @@ def defaults(app: list[str]) -> dict[tuple[str, str | None], int | None]:
 def test_show_lists_what_is_stored(app: list[str]) -> None:
     lines = [line.split() for line in run(app, "show").stdout.splitlines()]
     assert lines[0][:3] == ["table", "rows", "default"]
-    assert [line[0] for line in lines[1:]] == ["baskets", "notes"]
+    assert [line[0] for line in lines[1:]] == ["baskets", "jottings"]
     assert "1d" in lines[1]
-    assert run(app, "show", "notes").stdout.count("notes") == 1
-    assert "baskets" not in run(app, "show", "notes").stdout
+    assert run(app, "show", "jottings").stdout.count("jottings") == 1
+    assert "baskets" not in run(app, "show", "jottings").stdout
 
 
 def test_set_shows_a_preview_and_changes_nothing(app: list[str]) -> None:
@@ -183,7 +183,7 @@ def test_each_subcommand_reads_the_settings_file(
         assert finished.exit_code == 0, finished.output
         return json.loads(finished.stdout)
 
-    assert {row["name"] for row in answer("show", "--json")} == {"baskets", "notes"}
+    assert {row["name"] for row in answer("show", "--json")} == {"baskets", "jottings"}
     token = answer("set", "Basket", "1h", "--json")["token"]
     monkeypatch.setenv("TTL_ODM_POLICY_SET_BY", "the environment")
     answer("set", "Basket", "1h", "--approve", token, "--json")
@@ -196,18 +196,18 @@ def test_each_subcommand_reads_the_settings_file(
 
 
 def test_set_of_a_tenant(app: list[str]) -> None:
-    preview = answered(app, "set", "notes", "tenant_id=7", "90d")
+    preview = answered(app, "set", "jottings", "tenant_id=7", "90d")
     assert (preview["scope"], preview["forecast"]["rows"]) == ("7", 2)
-    run(app, "set", "notes", "tenant_id=7", "90d", "--approve", preview["token"], "--by", "bob")
-    assert defaults(app)["notes", "7"] == 90 * DAY
+    run(app, "set", "jottings", "tenant_id=7", "90d", "--approve", preview["token"], "--by", "bob")
+    assert defaults(app)["jottings", "7"] == 90 * DAY
     assert answered(app, "history")[0]["changed_by"] == "bob"
 
 
 def test_one_of_a_tenant_is_removed(app: list[str]) -> None:
     for ttl in ("90d", "default"):
-        preview = answered(app, "set", "notes", "tenant_id=7", ttl)
-        run(app, "set", "notes", "tenant_id=7", ttl, "--approve", preview["token"])
-    assert ("notes", "7") not in defaults(app)
+        preview = answered(app, "set", "jottings", "tenant_id=7", ttl)
+        run(app, "set", "jottings", "tenant_id=7", ttl, "--approve", preview["token"])
+    assert ("jottings", "7") not in defaults(app)
     changes = [(row["ttl_before"], row["ttl_after"]) for row in answered(app, "history")]
     assert changes == [(90 * DAY, 0), (0, 90 * DAY)]
     assert "90d      default" in run(app, "history").output
@@ -229,18 +229,18 @@ def test_a_plan_names_the_tenants(
     monkeypatch.setattr("ttl_odm.cli.plan.SMALL", small)
     with engine.connect() as connection:
         for scope, ttl in (("7", HOUR), ("8", 10 * DAY), ("9", -1)):
-            set_policy(connection, Note, ttl, scope=scope, by="ann")
+            set_policy(connection, Jotting, ttl, scope=scope, by="ann")
         rows = [
             {"id": key, "tenant_id": tenant, "ttl": None}
             for key, tenant in enumerate([7, 7, 8, 8, 8, 9, 9, 5, 6], start=10)
         ]
-        connection.execute(Note.__table__.insert(), rows)
+        connection.execute(Jotting.__table__.insert(), rows)
         connection.commit()
         older = {"sqlite": "7200000", "postgresql": "interval '2 hours'"}
         span = older.get(engine.dialect.name, "7200000000")
-        connection.execute(text(f"UPDATE notes SET _ts = _ts - {span} WHERE id >= 10"))  # noqa: S608
+        connection.execute(text(f"UPDATE jottings SET _ts = _ts - {span} WHERE id >= 10"))  # noqa: S608
         connection.commit()
-    finished = CliRunner().invoke(cli, ["plan", "Note", *app, "--json"])
+    finished = CliRunner().invoke(cli, ["plan", "Jotting", *app, "--json"])
     assert finished.exit_code == 0, finished.output
     forecast = json.loads(finished.stdout)
     by_scope = {scope: numbers(at) for scope, at in forecast["current"]["by_scope"].items()}
@@ -248,32 +248,34 @@ def test_a_plan_names_the_tenants(
     assert by_scope == {"8": [0, 0, 0, 0, 3], "7": [2, 2, 2, 2, 2], "": [0, 0, 0, 0, 2]}
 
     html = tmp_path / "plan.html"
-    said = CliRunner().invoke(cli, ["plan", "Note", *app, "--html", str(html)]).stdout.splitlines()
+    said = (
+        CliRunner().invoke(cli, ["plan", "Jotting", *app, "--html", str(html)]).stdout.splitlines()
+    )
     (head,) = (place for place, line in enumerate(said) if line.startswith("scope "))
     rows = [line.split() for line in said[head : head + 4]]
     assert rows[1][0] == "8"
     assert rows[3][:2] == ["all", "others"]
     assert "<h2>Expired rows by scope</h2>" in html.read_text()
 
-    both = ["plan", "Note", *app, "--default-ttl", "1h", "--json"]
+    both = ["plan", "Jotting", *app, "--default-ttl", "1h", "--json"]
     planned = json.loads(CliRunner().invoke(cli, both).stdout)["planned"]["by_scope"]
     assert numbers(planned["9"]) == [2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("ttl", ["-1", "off"])
 def test_set_to_never_and_off(app: list[str], ttl: str) -> None:
-    preview = answered(app, "set", "Note", ttl)
-    assert run(app, "set", "Note", ttl, "--approve", preview["token"]).exit_code == 0
-    assert defaults(app)["notes", None] == (-1 if ttl == "-1" else None)
+    preview = answered(app, "set", "Jotting", ttl)
+    assert run(app, "set", "Jotting", ttl, "--approve", preview["token"]).exit_code == 0
+    assert defaults(app)["jottings", None] == (-1 if ttl == "-1" else None)
 
 
 def test_a_tenant_in_another_spelling_is_the_same(app: list[str]) -> None:
-    preview = answered(app, "set", "Note", "tenant_id=007", "10s")
+    preview = answered(app, "set", "Jotting", "tenant_id=007", "10s")
     assert preview["scope"] == "7"
-    finished = run(app, "set", "Note", "tenant_id=abc", "10s")
+    finished = run(app, "set", "Jotting", "tenant_id=abc", "10s")
     assert finished.exit_code == 2
     said = " ".join(finished.stderr.split())
-    assert "Note.tenant_id = 'abc': no row can have this value" in said
+    assert "Jotting.tenant_id = 'abc': no row can have this value" in said
 
 
 def test_a_wrong_token_changes_nothing(app: list[str]) -> None:
@@ -291,8 +293,8 @@ def test_a_wrong_token_changes_nothing(app: list[str]) -> None:
         (("set", "Basket", "soon"), "TTL 'soon': give whole seconds from 1 to"),
         (("set", "Basket", "1s"), "Basket.__ttl__ = 1: the least is 60 seconds."),
         (("set", "Basket", "tenant_id=7", "1h"), "its rows have one default"),
-        (("set", "Note", "tenant=7", "1h"), "give tenant_id=VALUE"),
-        (("set", "Note", "tenant_id=7", "1h", "2h"), "give [FIELD=VALUE] TTL"),
+        (("set", "Jotting", "tenant=7", "1h"), "give tenant_id=VALUE"),
+        (("set", "Jotting", "tenant_id=7", "1h", "2h"), "give [FIELD=VALUE] TTL"),
         (("set", "Visit", "1h"), "isn't stored in the database"),
         (("set", "Vist", "1h"), "no such model"),
         (("show", "Vist"), "no such model"),
