@@ -35,5 +35,35 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         'return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", False))',
         'return bool(in_2_0 or getattr(statement, "_maintain_values_ordering", None))',
     ): "bool() is the same of both",
+    (
+        "ttl_odm/stored/scope_walk.py",
+        "ends[scope.cutoff] = None",
+        'ends[scope.cutoff] = ""',
+    ): "only the keys are counted",
+    (
+        "ttl_odm/sweeper/text.py",
+        "if code > 0xFFFF: # noqa: PLR2004 (with four digits)",
+        "if code > 65536: # noqa: PLR2004 (with four digits)",
+    ): "U+10000 is a letter, so it is shown as it is",
+    (
+        "ttl_odm/sqlalchemy/sweep/rings.py",
+        "pairs = zip(consequence.columns, consequence.referred, strict=True)",
+        "pairs = zip(consequence.columns, consequence.referred, strict=False)",
+    ): "a foreign key has as many columns as it refers to",
+    (
+        "ttl_odm/beanie/gate/motor.py",
+        "arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}",
+        "arguments = {**dict(zip(parameters, args, strict=None)), **kwargs}",
+    ): "zip() asks only whether strict is true",
+    (
+        "ttl_odm/sqlalchemy/sweep/transactions.py",
+        'name, off = unlogged_setting(is_mariadb=bool(getattr(dialect, "is_mariadb", False)))',
+        'name, off = unlogged_setting(is_mariadb=bool(getattr(dialect, "is_mariadb", None)))',
+    ): "bool() is the same of both",
+    (
+        "ttl_odm/sqlalchemy/policy/bindings.py",
+        'refuse_in_revision(getattr(currentframe(), "f_back", None))',
+        'refuse_in_revision(getattr(currentframe(), "f_back", ))',
+    ): "CPython has a frame for each call, and every frame has f_back",
 }
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
