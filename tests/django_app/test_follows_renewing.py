@@ -106,6 +106,20 @@ def test_of_several_statements_of_a_call_one_renews_a_parent(
     assert stamping(queries) == 1
 
 
+def test_rows_that_may_conflict_cost_no_statement_each(
+    backend: Backend, django_queries: Any
+) -> None:
+    fill()
+    numbers = []
+    for keys in ([8], [9, 10, 11]):
+        with django_queries() as queries:
+            Message.objects.bulk_create(
+                [Message(pk=key, thread_id=1) for key in keys], ignore_conflicts=True
+            )
+        numbers.append(len(queries))
+    assert numbers[0] == numbers[1]
+
+
 def test_a_parent_that_was_written_lately_is_left_alone(backend: Backend) -> None:
     fill()
     kill(Thread, [1], 30)
