@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.backends import Backend
 
 DB_CASCADE: Any = getattr(models, "DB_CASCADE", models.CASCADE)
+DB_SET_NULL: Any = getattr(models, "DB_SET_NULL", models.SET_NULL)
 by_database = pytest.mark.skipif(
     django.VERSION < (6, 1), reason="Django 6.1 lets the database delete."
 )
@@ -49,7 +50,7 @@ def shop(mode: str, heard: list[Purged], on_delete: Any = DB_CASCADE) -> Iterato
         __ttl__ = 3600
         __ttl_archive__ = Archive(OldGood) if mode == "archive" else None
         __ttl_on_purged__ = heard.append if mode == "hook" else None
-        basket = models.ForeignKey(Basket, on_delete)
+        basket = models.ForeignKey(Basket, on_delete, null=on_delete is DB_SET_NULL)
 
         class Meta:
             app_label = "shop"
@@ -222,15 +223,20 @@ def test_hooks_of_the_sweeper_are_told_before_and_after_the_commit(backend: Back
 
 
 @by_database
-def test_rows_that_nobody_records_go_by_the_cascade_at_no_cost(
-    backend: Backend, django_queries: Any
+@pytest.mark.parametrize(
+    ("on_delete", "stays"),
+    [(DB_CASCADE, set()), (DB_SET_NULL, {10, 11, 20})],
+    ids=["DB_CASCADE", "DB_SET_NULL"],
+)
+def test_rows_that_nobody_records_are_left_to_the_database_at_no_cost(
+    backend: Backend, django_queries: Any, on_delete: Any, stays: set[int]
 ) -> None:
-    with shop("", []) as (basket, _, _):
+    with shop("", [], on_delete) as (basket, _, _):
         live(11)
         with django_queries() as queries:
             sweep(basket).raise_for_failures()
         assert not [one for one in queries if "shop_good" in one["sql"]]
-        assert stored("good") == set()
+        assert (stored("basket"), stored("good")) == (set(), stays)
 
 
 @contextmanager
