@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 
 from tests.django_app import data
 from tests.django_app.shop.models import Note, Session
+from ttl_odm.django import TTLModel
 
 if TYPE_CHECKING:
     from tests.backends import Backend
@@ -32,6 +33,24 @@ def test_the_row_is_there_without_its_expired_partner(notes: Any) -> None:
     assert rows[1].session.pk == KEYS[1]
     assert [row.pk for row in notes.select_related("session__user")] == KEYS
     assert notes.select_related("session").count() == 2
+
+
+@pytest.mark.usefixtures("notes")
+def test_so_is_a_row_that_has_a_lifetime_itself() -> None:
+    class Reminder(TTLModel):
+        __ttl__ = 3600
+        session = models.ForeignKey(Session, models.CASCADE, db_constraint=False)
+
+        class Meta:
+            app_label = "shop"
+
+    with data.tables_of(Reminder):
+        Reminder.objects.bulk_create([Reminder(pk=key, session_id=key) for key in KEYS])
+        rows = list(Reminder.objects.select_related("session").order_by("pk"))
+        assert [row.pk for row in rows] == KEYS
+        with pytest.raises(Session.DoesNotExist):
+            _ = rows[0].session
+        assert rows[1].session.pk == KEYS[1]
 
 
 def test_it_can_be_locked(notes: Any) -> None:
