@@ -97,6 +97,20 @@ def test_it_stays_wrong_in_each_statement(base: Any) -> None:
         str(select(model.__table__))
 
 
+def test_an_error_is_raised_by_a_single_configuration(base: Any) -> None:
+    cart(base)
+    item(base, Follows("plain"))
+    with pytest.raises(TTLConfigurationError, match="no foreign keys"):
+        configure_mappers()
+
+    class Tag(base):  # type: ignore[misc]
+        __tablename__ = "tags"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    configure_mappers()
+    assert Tag.__mapper__.configured
+
+
 def test_the_parent_has_a_lifetime(base: Any) -> None:
     class Cart(base):  # type: ignore[misc]
         __tablename__ = "carts"
