@@ -279,6 +279,21 @@ async def test_callbacks_and_throttle_may_be_coroutines(*, asked: bool) -> None:
     assert isinstance(heard[-1], Progress)
 
 
+async def test_an_asynchronous_sweep_sets_no_timer_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    call_at, timers = loop.call_at, []
+
+    def set_timer(when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_at", set_timer)
+    report = await AsyncSweeper(filled(AsyncInMemoryStore()), batch_size=10).run_once()
+    assert (report.deleted, timers) == (30, [])
+
+
 def test_a_throttle_that_raises_fails_the_sweep() -> None:
     def broken() -> None:
         raise OSError("no metrics")
