@@ -99,6 +99,38 @@ class Forward:
         await undated.set({"name": "updated"}, session=session)
 """
 
+FOLLOWING = """
+from app import Memo
+from beanie import Document, iterative_migration
+from ttl_odm import Follows
+from ttl_odm.beanie import TTLMixin, keep_lifetimes
+
+keep_lifetimes(Memo)
+
+class OldLine(TTLMixin, Document):
+    __ttl__ = Follows(Memo, on={"memo": "id"})
+    id: str
+    memo: str
+    name: str
+
+    class Settings:
+        name = "lines"
+
+class NewLine(TTLMixin, Document):
+    __ttl__ = Follows(Memo, on={"memo": "id"})
+    id: str
+    memo: str
+    title: str
+
+    class Settings:
+        name = "lines"
+
+class Forward:
+    @iterative_migration()
+    async def renamed(self, input_document: OldLine, output_document: NewLine):
+        output_document.title = input_document.name
+"""
+
 THEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SOON = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(seconds=60)
 MEMOS: Memos = [
@@ -167,6 +199,18 @@ async def test_lifetimes_stay_as_they_are_forward_and_back(
 
     await migrate(folder, mongodb_url, database.name, transaction, "--backward")
     assert stored(memos) == [{**memo, "name": memo["_id"]} for memo in MEMOS]
+
+
+@pytest.mark.slow
+async def test_documents_that_follow_others_are_migrated(
+    tmp_path: Path, mongodb_url: str, database: Database[Any]
+) -> None:
+    keys = [memo["_id"] for memo in MEMOS]
+    database["lines"].insert_many([{"_id": key, "memo": key, "name": key} for key in keys])
+
+    await migrate(written(tmp_path, FOLLOWING), mongodb_url, database.name)
+
+    assert stored(database["lines"]) == [{"_id": key, "memo": key, "title": key} for key in keys]
 
 
 @pytest.mark.slow
