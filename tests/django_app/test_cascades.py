@@ -11,9 +11,10 @@ import pytest
 from django.db import IntegrityError, connections, models, transaction
 
 from tests.django_app.data import kill, raw, tables_of
-from ttl_odm import Follows
-from ttl_odm.django import Archive, TTLModel
+from ttl_odm import Follows, Stored
+from ttl_odm.django import Archive, TTLModel, set_policy
 from ttl_odm.django.checks import check_policies
+from ttl_odm.stored.django.changes import begin_policies
 from ttl_odm.sweeper import Hook, HookError, Purged, Skip, Sweeper
 
 if TYPE_CHECKING:
@@ -237,6 +238,43 @@ def test_rows_that_nobody_records_are_left_to_the_database_at_no_cost(
             sweep(basket).raise_for_failures()
         assert not [one for one in queries if "shop_good" in one["sql"]]
         assert (stored("basket"), stored("good")) == (set(), stays)
+
+
+@by_database
+@pytest.mark.parametrize("how", ["sweep", "write", "queryset", "object"])
+def test_a_foreign_key_that_changes_the_default_of_rows_brings_none_back(
+    backend: Backend, how: str
+) -> None:
+    class Tenant(TTLModel):
+        __ttl__ = 3600
+
+        class Meta:
+            app_label = "shop"
+
+    class Letterbox(TTLModel):
+        __ttl__: Any = Stored(-1, by="tenant")
+        tenant = models.ForeignKey(Tenant, DB_SET_NULL, null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Tenant, Letterbox):
+        begin_policies()
+        tenant = Tenant.objects.create(pk=1)
+        set_policy(Letterbox, 3600, scope=1, by="ann")
+        Letterbox.objects.bulk_create([Letterbox(pk=n, tenant=tenant) for n in (10, 11)])
+        kill(Letterbox, [10])
+        if how in ("sweep", "write"):
+            kill(Tenant, [1])
+        if how == "sweep":
+            sweep(Tenant).raise_for_failures()
+        elif how == "write":
+            Tenant.objects.create(pk=1)
+        elif how == "queryset":
+            Tenant.objects.all().delete()
+        else:
+            tenant.delete()
+        assert raw("SELECT id, tenant_id FROM shop_letterbox") == [(11, None)]
 
 
 @contextmanager
