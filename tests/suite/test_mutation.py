@@ -29,6 +29,16 @@ DOOR = """\
 def is_open(hour):
     return 8 < hour < 20
 """
+SIGN = """\
+def sign(hour):
+    return (
+        "open from eight "
+        "to eight"
+        if is_open(hour)
+        else
+        "closed"
+    )
+"""
 NEVER, ALWAYS = "return False", "return True"
 
 
@@ -198,6 +208,15 @@ def test_a_test_of_another_turn_is_told_apart(world: World) -> None:
     verdict = world.verdict(NEVER)
     assert (verdict["verdict"], verdict["turn"]) == ("caught", False)
     assert world.verdict(NEVER, turn_only=True) == {"verdict": "not executed"}
+
+
+@pytest.mark.parametrize(("line", "traced"), [(2, 2), (3, 3), (4, 3), (7, 7)])
+def test_a_string_in_several_lines_is_traced_by_its_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, traced: int
+) -> None:
+    monkeypatch.setattr(server, "ROOT", tmp_path)
+    (tmp_path / "door.py").write_text(SIGN)
+    assert server._traced_line(Mutant("door.py", line, 1, "a change", "")) == traced
 
 
 def test_a_recording_continues_where_it_was_interrupted(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class Server:
             mutant: The change.
             turn_only: Whether the other turns' tests have nothing more to say.
         """
-        running = self._recording.running(mutant.path, mutant.line)
+        running = self._recording.running(mutant.path, _traced_line(mutant))
         here = [name for name in running if name in self._items]
         names = [name for name in here if name not in self._later]
         if not turn_only:
@@ -142,6 +142,22 @@ class Server:
         if name not in self._right:
             self._right[name] = self._try(None, [name])["verdict"] == "survived"
         return self._right[name]
+
+
+def _traced_line(mutant: Mutant) -> int:
+    """Return the line by which Python reports that it executes the one that changes.
+
+    A string in several lines is reported by its first.
+    """
+    path = ROOT / mutant.path
+    lines = _lines(compile(path.read_text(), str(path), "exec", dont_inherit=True))
+    return max((line for line in lines if line <= mutant.line), default=mutant.line)
+
+
+def _lines(code: CodeType) -> set[int]:
+    """Collect the lines of a code object, and of those in it."""
+    own = {line for _, _, line in code.co_lines() if line is not None}
+    return own.union(*map(_lines, _inner(code)))
 
 
 TIMED_OUT: Final = "timed out"
