@@ -84,7 +84,9 @@ def test_every_write_stamps_the_column_in_its_own_kind(engine: Engine) -> None:
             session.execute(insert(model), [{"id": "bulk"}, {"id": "many"}])
             session.execute(insert(model.__table__).values(id="core", at=given))
             session.execute(insert(model.__table__).values([{"id": "multi"}, {"id": "row"}]))
-            for key in ("orm", "given", "bulk", "many", "core", "multi", "row"):
+            nothing_to_keep = insert(model.__table__).values(id="none", at=None)
+            session.execute(nothing_to_keep, execution_options={"keep_last_modified": True})
+            for key in ("orm", "given", "bulk", "many", "core", "multi", "row", "none"):
                 check(name, key, NOW)
         stop_clock(session.connection(), LATER)
         for name, model in models.items():
