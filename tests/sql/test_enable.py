@@ -386,7 +386,11 @@ def test_a_number_changes_the_default_of_a_policy_over_other_columns() -> None:
         enable(Code, 50)
         assert ids() == ["g"]
         enable(Grant, 50)
+        assert Grant.__ttl__ == base.with_default(50)
         assert ids() == []
+        enable(Grant, 200, sweep="scan")
+        assert ids() == ["g"]
+        enable(Grant, 50)
         disable(Code)
         assert ids() == []
         Grant.__ttl__ = 300
