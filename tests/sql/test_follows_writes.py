@@ -22,7 +22,7 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.orm import Session
 
 from tests.locks import is_locked_by_others
-from tests.sql.following import EXPIRED, LIVE, Cart, Draft, Item, Memo, Note, expire, fill, stored
+from tests.sql.following import EXPIRED, HOUR, LIVE, Cart, Draft, Item, Memo, Note, expire, fill, stored
 from ttl_odm import TTLConfigurationError
 from ttl_odm.sqlalchemy import ExpiredError, include_expired
 
@@ -72,6 +72,42 @@ def test_a_flush_says_that_the_parent_has_expired(session: Session) -> None:
         session.delete(note)
         with pytest.raises(ExpiredError, match="Note 110 can't be deleted"):
             session.flush()
+
+
+@pytest.mark.parametrize("in_bulk", [False, True], ids=["flush", "bulk"])
+@pytest.mark.parametrize(
+    ("model", "key", "values"), [(Cart, LIVE, {"ttl": HOUR}), (Item, 10, {"name": "milk"})]
+)
+def test_without_a_count_of_rows_an_update_by_key_says_so_too(
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Any,
+    key: int,
+    values: dict[str, Any],
+    *,
+    in_bulk: bool,
+) -> None:
+    """Some drivers don't count what they change, such as MariaDB's with an old library."""
+    monkeypatch.setattr(session.connection().dialect, "supports_sane_rowcount", False)
+    row = session.get_one(model, key)
+
+    def change() -> None:
+        if in_bulk:
+            session.execute(update(model), [{"id": key, **values}])
+        else:
+            for name, value in values.items():
+                setattr(row, name, value)
+            session.flush()
+
+    with session.begin_nested() as undone:
+        change()
+        session.refresh(row)
+        assert {name: getattr(row, name) for name in values} == values
+        undone.rollback()
+    session.refresh(row)
+    expire(session.connection(), LIVE)
+    with pytest.raises(ExpiredError, match=f"{model.__name__} {key} can't be updated"):
+        change()
 
 
 def test_a_flush_of_live_rows_goes_through(session: Session) -> None:
