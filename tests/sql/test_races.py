@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKey, create_engine, delete, insert, literal, select, text, update
+from sqlalchemy import ForeignKey, create_engine, delete, func, insert, literal, select, text, update
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -257,6 +257,11 @@ def by_unique_value(session: Session, model: Any) -> None:
     session.flush()
 
 
+def by_key_beside_a_computed_one(session: Session, model: Any) -> None:
+    email = func.lower("FREE@EXAMPLE.ORG")
+    session.execute(insert(model).values(id="k", email=email, views=1))
+
+
 def by_update(session: Session, model: Any) -> None:
     session.get_one(model, "other").views = 1
     session.get_one(model, "other").email = "k@example.org"
@@ -278,7 +283,15 @@ def by_upserts(session: Session, model: Any) -> None:
     session.execute(statement, [{"id": key, "views": 1} for key in ("a", "k", "z")])
 
 
-WAYS = [by_flush, by_flush_of_several, by_executemany, by_unique_value, by_update, by_select]
+WAYS = [
+    by_flush,
+    by_flush_of_several,
+    by_executemany,
+    by_unique_value,
+    by_key_beside_a_computed_one,
+    by_update,
+    by_select,
+]
 
 
 @pytest.mark.databases("mariadb", "mysql")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import event, func, select, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -89,6 +89,16 @@ def test_an_upsert_updates_the_live_and_replaces_the_expired(
     emails = dict(tuple(r) for r in session.execute(select(model.id, model.email)))
     assert emails == {"live": "live@old", "dead": None, "new": None}
     assert stamp(session, model, "live") - before > timedelta(seconds=900)
+
+
+def test_an_upsert_replaces_the_expired_beside_a_key_that_the_database_computes(
+    session: Session, model: Any
+) -> None:
+    run(session, model, [{"id": "dead", "email": func.lower("FREE@NEW"), "views": 1}])
+    assert session.execute(select(model.id, model.email, model.views).order_by(model.id)).all() == [
+        ("dead", "free@new", 1),
+        ("live", "live@old", 7),
+    ]
 
 
 def test_a_value_for_the_stamp_is_overruled(session: Session, model: Any) -> None:
