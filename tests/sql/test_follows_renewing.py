@@ -54,6 +54,15 @@ class Message(Base):
     thread: Mapped[Thread] = relationship()
 
 
+class Pin(Base):
+    __tablename__ = "pins"
+    __ttl__ = Follows("thread_id", renews=True)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    thread_id: Mapped[int] = mapped_column(ForeignKey("threads.id"), index=True)
+    place: Mapped[int] = mapped_column(default=1, unique=True)
+
+
 class Reaction(Base):
     __tablename__ = "reactions"
     __ttl__ = Follows("message_id", renews=True, at_most_every=60)
@@ -159,6 +168,17 @@ def test_a_selected_row_that_is_ignored_for_its_key_renews_nothing(session: Sess
     )
     with renewing(session, 2):
         session.execute(ignoring(session).from_select(columns, some))
+
+
+@pytest.mark.every_server
+def test_a_selected_row_that_is_ignored_for_a_default_renews_nothing(session: Session) -> None:
+    columns, pinned = ["id", "thread_id"], select(Message.id, Message.thread_id)
+    with renewing(session, 1):
+        first = pinned.where(Message.id == 10)
+        session.execute(ignoring(session, Pin).from_select(columns, first))
+    with renewing(session):
+        second = pinned.where(Message.id == 20)
+        session.execute(ignoring(session, Pin).from_select(columns, second))
 
 
 def test_sqlite_ignores_by_a_prefix_too(session: Session) -> None:
