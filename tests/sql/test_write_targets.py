@@ -176,7 +176,6 @@ def removed(table: Any) -> Any:
     return delete(table).where(table.c.id == 2).returning(table.c.id).cte("removed")
 
 
-@pytest.mark.databases("postgres")
 @pytest.mark.parametrize("place", ["subquery", "FROM", "SET"])
 def test_a_joined_subclass_can_t_be_written_by_what_a_cte_writes(
     session: Session, place: str
