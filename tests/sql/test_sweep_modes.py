@@ -29,11 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from tests.sql.sweeping import HOUR, add, cart, left, servers
+from tests.sql.sweeping import HOUR, add, add_at_once, cart, left, servers
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
-from ttl_odm.sweeper import AsyncSweeper, Hook, HookError, Purged, Skip, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, Hook, HookError, Progress, Purged, Skip, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -140,6 +140,20 @@ def test_an_archive_gets_the_rows_that_are_deleted_and_no_others(
         age = datetime.now(timezone.utc) - kept[0].archived
         assert timedelta(hours=-2) < age < timedelta(hours=2)
     assert Sweeper(engine, model).run_once().archived == 0
+
+
+def test_rows_of_one_instant_are_archived_in_batches_too(engine: Engine, made: Any) -> None:
+    events: list[Progress] = []
+    told: list[Purged] = []
+    model, _ = shop(archive, hooks=told.append)
+    made(model)
+    with engine.begin() as connection:
+        add_at_once(connection, "carts", 20)
+    report = Sweeper(engine, model, batch_size=8, on_progress=events.append).run_once()
+    report.raise_for_failures()
+    assert (report.deleted, report.archived) == (20, 20)
+    assert [purged.count for purged in told] == [event.deleted for event in events]
+    assert all(event.deleted <= event.batch_size for event in events)
 
 
 async def test_an_archive_gets_the_rows_asynchronously(async_engine: AsyncEngine) -> None:
