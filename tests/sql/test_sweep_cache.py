@@ -28,6 +28,7 @@ from ttl_odm import ExpireAfter, ExpireAt, Follows, Stored
 from ttl_odm.forecast.change import preview_policy
 from ttl_odm.forecast.sql import measure
 from ttl_odm.sqlalchemy import Archive, TTLMixin, policy_changes, set_policy, stored_policies
+from ttl_odm.sqlalchemy.purge.statements import padded
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 from ttl_odm.sweeper.snapshot import look
 
@@ -182,6 +183,17 @@ def lengths(part: str) -> Callable[[Engine], int]:
 
 def expired(connection: Connection, model: Any, keys: range) -> None:
     add(connection, model.__tablename__, [(key, None, 2 * HOUR) for key in keys])
+
+
+@pytest.mark.parametrize(
+    ("length", "full"),
+    [(0, 0), (1, 1), (3, 4), (5, 8), (511, 512), (512, 512), (513, 1_024), (1_025, 1_536)],
+)
+def test_a_statement_has_few_numbers_of_alternatives(length: int, full: int) -> None:
+    alternatives = list(range(length))
+    repeated = padded(alternatives)
+    assert repeated[:length] == alternatives
+    assert repeated[length:] == alternatives[-1:] * (full - length)
 
 
 @pytest.mark.slow
