@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy import String, column, insert, select, table, update
+from sqlalchemy import Integer, String, column, insert, select, table, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from ttl_odm import Stored
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
@@ -84,3 +85,28 @@ def test_a_table_may_have_any_name(engine: Engine, made: Any, name: str) -> None
     with engine.connect() as connection:
         every = select(model.id).options(include_expired()).order_by(model.id)
         assert connection.scalars(every).all() == [0, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_table_with_scopes_may_have_a_name_that_sqlalchemy_gives_too(engine: Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    names = [f"anon_{number}" for number in range(1, 6)]
+    for name in names:
+        members: dict[str, Any] = {
+            "__tablename__": name,
+            "__ttl__": Stored(3600, by="tenant"),
+            "id": mapped_column(Integer, primary_key=True, autoincrement=False),
+            "tenant": mapped_column(String(20)),
+        }
+        type(name, (TTLMixin, Base), members)
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        for name in names:
+            model = Base.metadata.tables[name]
+            connection.execute(insert(model).values(id=1, tenant="acme"))
+            let_pass(connection, model, 7_200, 2)
+    report = Sweeper(engine, Base).run_once()
+    report.raise_for_failures()
+    assert {target.table: target.deleted for target in report.targets} == dict.fromkeys(names, 1)
