@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Integer, String, column, insert, select, table, update
+from sqlalchemy import Integer, String, column, insert, select, table, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm import Stored
-from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Sweeper
 
@@ -85,6 +85,47 @@ def test_a_table_may_have_any_name(engine: Engine, made: Any, name: str) -> None
     with engine.connect() as connection:
         every = select(model.id).options(include_expired()).order_by(model.id)
         assert connection.scalars(every).all() == [0, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgres")
+def test_a_big_table_may_be_called_found(engine: Engine, made: Any) -> None:
+    """Where a dry run and a fuse count expired rows beside an estimate of all."""
+    model = made(thing("found"))
+    with engine.begin() as connection:
+        numbers = "SELECT n, 'l' || n FROM generate_series(1, 110000) AS n"
+        connection.execute(text(f"INSERT INTO found (id, label) {numbers}"))
+        let_pass(connection, model.__table__, 7_200, 2_001)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE found"))
+    report = Sweeper(engine, model, max_fraction=0.5).run_once()
+    report.raise_for_failures()
+    assert report.deleted == 2_000
+
+
+@pytest.mark.parametrize("name", ["deleted", "found"])
+def test_an_archive_may_be_called_as_what_is_moved(engine: Engine, made: Any, name: str) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Kept(Base):
+        __tablename__ = name
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    class Thing(TTLMixin, Base):
+        __tablename__ = "things"
+        __ttl__ = 3600
+        __ttl_archive__ = Archive(Kept)
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    made(Thing)
+    with engine.begin() as connection:
+        connection.execute(insert(Thing), [{"id": number} for number in range(4)])
+        let_pass(connection, Base.metadata.tables["things"], 7_200, 3)
+    report = Sweeper(engine, Thing).run_once()
+    report.raise_for_failures()
+    with engine.connect() as connection:
+        assert set(connection.scalars(select(Kept.id))) == {0, 1, 2}
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def _count(connection: Connection, binding: Binding) -> Counted:
             most = _LOOK * counted.due
             seen = count_rows(connection, table, limit=most) if most else 0
         else:
-            due = expired.cte("found")
+            due = expired.cte("ttl_found")  # which hides no table of that name
             total = cast(func.sum(due.c.due), BigInteger())
             limit = select(_LOOK * (total + literal(before.due, BigInteger()))).scalar_subquery()
             look = counting(table, limit=limit).scalar_subquery()
