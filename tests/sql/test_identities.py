@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 from sqlalchemy.orm.attributes import set_committed_value
 
-from tests.clocks import age, let_pass
+from tests.clocks import age, let_pass, stop_clock
 from ttl_odm import ExpireAt
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired, persist, touch
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -531,3 +532,56 @@ async def test_an_asynchronous_session(async_engine: AsyncEngine) -> None:
             await session.commit()
         await session.rollback()
         assert await session.scalar(select(m.Booking.holder)) == "fay"
+
+
+class Crowd:
+    """A class whose keys have two columns, which one statement names one by one."""
+
+    def __init__(self) -> None:
+        class Base(DeclarativeBase):
+            pass
+
+        class Guest(TTLMixin, Base):
+            __tablename__ = "guests"
+            __ttl__ = 3600
+            hall: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+            drinks: Mapped[int] = mapped_column(default=0)
+
+        self.guest: Any = Guest
+
+
+@pytest.fixture
+def crowd(engine: Engine) -> Any:
+    made = Crowd().guest
+    made.metadata.create_all(engine)
+    return made
+
+
+CROWD = 1_100
+"""Keys that no database takes in one statement: SQLite nests conditions 1,000 deep at most."""
+
+
+@pytest.mark.slow
+def test_a_flush_may_write_many_rows_near_their_end(engine: Engine, crowd: Any) -> None:
+    with Session(engine) as session:
+        stop_clock(session.connection(), datetime(2026, 6, 15, tzinfo=timezone.utc))
+        session.add_all([crowd(hall=1, number=number, ttl=1) for number in range(CROWD)])
+        session.flush()
+        for guest in session.scalars(select(crowd)):
+            guest.drinks = 1
+        session.flush()
+        assert session.scalars(select(crowd.drinks)).all() == [1] * CROWD
+
+
+@pytest.mark.slow
+def test_a_flush_of_many_rows_names_those_that_have_expired(engine: Engine, crowd: Any) -> None:
+    with Session(engine) as session, session.no_autoflush:
+        session.add_all([crowd(hall=number % 2, number=number) for number in range(CROWD)])
+        session.flush()
+        for guest in session.scalars(select(crowd)):
+            guest.drinks = 1
+        past = f"_ts - 4000 * {clock_of(engine.dialect).second}"
+        session.connection().execute(text(f"UPDATE guests SET _ts = {past} WHERE hall = 1"))  # noqa: S608
+        with pytest.raises(ExpiredError, match=r"one of Guest \[\(1, 1\), \(1, 3\)"):
+            session.flush()

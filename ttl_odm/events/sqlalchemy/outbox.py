@@ -38,7 +38,7 @@ from ttl_odm.events.rows import (
 )
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import is_passing
-from ttl_odm.sqlalchemy.purge.removal import CHUNK
+from ttl_odm.sqlalchemy.purge.statements import CHUNK, chunks
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
 from ttl_odm.sqlalchemy.sweep.transactions import asked, store_errors
 from ttl_odm.sweeper import StoreError
@@ -394,8 +394,8 @@ class Statements:
             yield [*own, d.next_at.is_(None)]
             return
         ids = sorted(set(events))
-        for start in range(0, len(ids), CHUNK):
-            yield [*own, d.event.in_(ids[start : start + CHUNK])]
+        for some in chunks(ids):
+            yield [*own, d.event.in_(some)]
 
     def _is(self, delivery: Delivery, number: int) -> tuple[ColumnElement[bool], ...]:
         """The condition for a delivery's row, unless that has another number by now."""
@@ -433,8 +433,8 @@ def add_deliveries(
         for consumer in consumers
         for event, (recorded_at, kept_until) in recorded.items()
     ]
-    for start in range(0, len(rows), CHUNK):
-        connection.execute(insert(tables.deliveries), rows[start : start + CHUNK])
+    for some in chunks(rows):
+        connection.execute(insert(tables.deliveries), some)
 
 
 @contextmanager

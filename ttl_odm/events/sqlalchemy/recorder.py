@@ -21,8 +21,7 @@ from ttl_odm.events.sqlalchemy.tables import EventTables, event_tables
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import key_columns, root_binding_of
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.purge.removal import CHUNK
-from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sweeper import Hook, Hooks, Purged
 
@@ -167,8 +166,8 @@ def insert_events(
 ) -> int:
     """Record the events that aren't recorded yet, with their deliveries; return their number."""
     recorded = 0
-    for start in range(0, len(events), CHUNK):
-        chunk = {event.id: event for event in events[start : start + CHUNK]}
+    for some in chunks(events):
+        chunk = {event.id: event for event in some}
         for known in recorded_ids(connection, tables, chunk):
             del chunk[known]  # such as that of a row that was restored, and has expired again
         if chunk:

@@ -38,7 +38,7 @@ from ttl_odm.events.sqlalchemy.recorder import (
 from ttl_odm.sqlalchemy.gate.functions import expires_at
 from ttl_odm.sqlalchemy.policy.bindings import bind_info, key_columns
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away
-from ttl_odm.sqlalchemy.purge.removal import CHUNK
+from ttl_odm.sqlalchemy.purge.statements import CHUNK
 from ttl_odm.sqlalchemy.sweep.due import Life, PartIndex, is_walked, lives_of
 from ttl_odm.sqlalchemy.sweep.store import now as now_of
 from ttl_odm.sqlalchemy.sweep.table_walk import compared

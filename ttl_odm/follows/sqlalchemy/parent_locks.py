@@ -43,7 +43,7 @@ from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.policy.references import root_of
-from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
 from ttl_odm.sqlalchemy.rewrite.writes import plain
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
@@ -140,8 +140,8 @@ class KnownParents:
         That is None for an expired row. Keys without a row are missing.
         """
         roots: dict[Key, Root] = {}
-        for start in range(0, len(keys), _ROWS):
-            for key, root in self._in_snapshot(reclaimer, keys[start : start + _ROWS]):
+        for some in chunks(keys, _ROWS):
+            for key, root in self._in_snapshot(reclaimer, some):
                 roots[key] = max(root, roots.get(key, root), key=_latest)
         over = list(dict.fromkeys(root for root, end in roots.values() if end is None))
         ends = dict(self._locked(reclaimer, over)) if over else {}
@@ -169,13 +169,14 @@ class KnownParents:
         They are locked before their followers, which is the order of sweeps.
         """
         columns = key_columns(self._root)
-        rows: Any = select(*columns, *_life(self._root)).where(is_one_of(columns, keys))
+        rows: Any = select(*columns, *_life(self._root))
         rows = rows.options(include_expired()).with_for_update(read=True)
         row: Any
-        for row in reclaimer.execute(rows):
-            end = _end(row[-2], row[-1])
-            if end is not None:
-                yield tuple(row[:-2]), end
+        for some in chunks(keys):
+            for row in reclaimer.execute(rows.where(is_one_of(columns, some))):
+                end = _end(row[-2], row[-1])
+                if end is not None:
+                    yield tuple(row[:-2]), end
 
     @property
     def _root(self) -> Table:

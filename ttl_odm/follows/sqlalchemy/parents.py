@@ -25,7 +25,7 @@ from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.policy.references import done_by_flush
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, chunks, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
 _NOTHING: Final = "(SELECT 1 AS one) AS ttl_odm_none WHERE 1 = 0"
-
-CHUNK: Final = 500
-"""Keys in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,7 @@ class LiveParents:
     def _expired(self, context: DefaultExecutionContext, keys: Sequence[Key]) -> Iterator[Key]:
         """Yield the keys of expired parents among these; the live parents are locked."""
         reclaimer, links = KeyReclaimer.of(context), self.following.links()
-        for start in range(0, len(keys), CHUNK):
-            some = keys[start : start + CHUNK]
+        for some in chunks(keys):
             parents = is_one_of(links.theirs, some)
             live = self._live(reclaimer, parents)
             if len(live) == len(some):

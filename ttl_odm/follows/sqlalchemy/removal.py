@@ -46,6 +46,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,
     SweepUpdate,
+    chunks,
     in_subquery,
     is_one_of,
 )
@@ -73,9 +74,6 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.foreign_keys import Name
     from ttl_odm.sweeper import BatchRequest
     from ttl_odm.sweeper.findings import Finding
-
-_CHUNK: Final = 500
-"""Keys in one statement: well below every database's limit of bound values."""
 
 _READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
@@ -130,12 +128,13 @@ class FollowersRemoval(Removal):
         for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
-            for start in range(0, len(keys), _CHUNK):
-                some = keys[start : start + _CHUNK]
+            for some in chunks(keys):
                 if list(columns) != links.theirs:
-                    some = self._read(links.theirs, is_one_of(columns, some))
-                if some:
-                    self.of_table(following.table, is_one_of(links.own, some))
+                    referred = self._read(links.theirs, is_one_of(columns, some))
+                else:
+                    referred = some
+                if referred:
+                    self.of_table(following.table, is_one_of(links.own, referred))
 
     def of_table(self, table: Table, condition: ColumnElement[bool]) -> None:
         """Remove rows of a table that follows another, after their own followers."""
@@ -193,8 +192,7 @@ class FollowersRemoval(Removal):
         while self.is_done:
             most = self.next_size(_READ)
             keys = self._read(columns, condition, most)
-            for start in range(0, len(keys), _CHUNK):
-                yield keys[start : start + _CHUNK]
+            yield from chunks(keys)
             if len(keys) < most:
                 return
 
@@ -267,8 +265,7 @@ def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
     if binding is not None:
         stamp = binding.last_modified.name
         nulls[stamp] = bare.c[stamp]  # MySQL's column may have ON UPDATE.
-    for start in range(0, len(expired), _CHUNK):
-        some = expired[start : start + _CHUNK]
+    for some in chunks(expired):
         theirs = is_one_of([bare.c[str(column.name)] for column in columns], some)
         connection.execute(SweepUpdate(bare).where(theirs).values(nulls))
 
@@ -290,8 +287,7 @@ def remove_displaced(
         keys: Their primary keys.
     """
     columns, removal = key_columns(following.table), FollowersRemoval(connection)
-    for start in range(0, len(keys), _BATCH):
-        some = keys[start : start + _BATCH]
+    for some in chunks(keys, _BATCH):
         doomed = _doomed(connection, execute, following, is_one_of(columns, some))
         if doomed:
             removal.of_table(following.table, is_one_of(columns, doomed))

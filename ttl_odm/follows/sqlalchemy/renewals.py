@@ -15,13 +15,12 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.follows.sqlalchemy.follower import following_of
 from ttl_odm.follows.sqlalchemy.links import link_of
 from ttl_odm.follows.sqlalchemy.parent_keys import parents_written
-from ttl_odm.follows.sqlalchemy.parents import CHUNK
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
 from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED, KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.policy.references import done_by_flush, root_of
-from ttl_odm.sqlalchemy.purge.statements import in_subquery, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks, in_subquery, is_one_of
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import has_timestamp, in_utc, shown_in_utc
@@ -132,8 +131,8 @@ class RenewedParents:
     def _renew(
         self, binding: Binding, links: Links, keys: Sequence[Key], reclaimer: KeyReclaimer
     ) -> None:
-        for start in range(0, len(keys), CHUNK):
-            matched = _at_root(links.parent, is_one_of(links.theirs, keys[start : start + CHUNK]))
+        for some in chunks(keys):
+            matched = _at_root(links.parent, is_one_of(links.theirs, some))
             value = binding.instants.stored(Stamp())
             stamp = update(binding.table).values({binding.last_modified: value}).where(matched)
             seconds = self.following.declared.at_most_every

@@ -41,6 +41,7 @@ from ttl_odm.sqlalchemy.purge.removal import (
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
     SweepSelect,
+    chunks,
     in_subquery,
     is_one_of,
     lock_defaults,
@@ -264,7 +265,7 @@ class KeyReclaimer:
         if not change.consequences():
             return 0
         keys = self._keys(change, criterion)
-        return sum(self._clear(change, some) for some in _batches(keys))
+        return sum(self._clear(change, some) for some in chunks(keys, _BATCH))
 
     def _clear(self, changed: Policy | Change, keys: Keys) -> int:
         """Delete those of some rows that are expired, after the expired rows below them."""
@@ -294,7 +295,7 @@ class KeyReclaimer:
         return sum(
             self._purge(below, is_one_of(key_columns(below.table), some))
             for below, rows in doomed
-            for some in _batches(rows)
+            for some in chunks(rows, _BATCH)
         )
 
     def _takes_all_at_once(self, doomed: Sequence[tuple[Binding, Keys]]) -> bool:
@@ -446,7 +447,7 @@ class KeyReclaimer:
         self, consequence: Consequence, parent: Policy | Change, keys: Keys
     ) -> Iterator[ColumnElement[bool]]:
         """Yield the conditions for the rows that refer to some rows, a batch of these at a time."""
-        for some in _batches(keys):
+        for some in chunks(keys, _BATCH):
             rows = is_one_of(_identity(parent), some)
             referred = referred_rows(consequence, parent.table, rows)
             refers = referring(consequence, referred.options(include_expired()))
@@ -503,10 +504,6 @@ def _identity(changed: Policy | Change) -> Sequence[Column[Any]]:
         return key_columns(changed.table)
     referred = [column for below in changed.consequences() for column in below.referred]
     return list(dict.fromkeys(referred))
-
-
-def _batches(keys: Keys) -> Iterator[Keys]:
-    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))
 
 
 @contextmanager

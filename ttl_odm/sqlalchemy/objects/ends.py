@@ -28,7 +28,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
-from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of
 
 if TYPE_CHECKING:
@@ -283,10 +283,11 @@ def _checked_runs(
     pairs = [(record, near.get(index)) for index, record in enumerate(records)]
     for connection, group in groupby(pairs, key=lambda pair: pair[1] and pair[1].connection):
         run = list(group)
-        if connection is not None:
-            states = {row.key: (row.state, row.seen) for _, row in run if row is not None}
-            _check_rows(connection, states, binding, mapper, verb)
-        yield [record for record, _ in run]
+        for some in [run] if connection is None else chunks(run):
+            if connection is not None:
+                states = {row.key: (row.state, row.seen) for _, row in some if row is not None}
+                _check_rows(connection, states, binding, mapper, verb)
+            yield [record for record, _ in some]
 
 
 class _Near(NamedTuple):

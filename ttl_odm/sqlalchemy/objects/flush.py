@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy.policy.predicate import (
 )
 from ttl_odm.sqlalchemy.policy.references import done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
-from ttl_odm.sqlalchemy.purge.statements import is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
@@ -226,13 +226,17 @@ def _present(
 ) -> list[Key]:
     """Return those of the keys that a live row has, or any row."""
     columns = list(binding.table.primary_key)
-    statement = select(*columns).where(is_one_of(columns, keys))
+    every = select(*columns)
     if with_expired:
-        statement = statement.options(include_expired())
+        every = every.options(include_expired())
     elif connection.dialect.name in MYSQL_FAMILY:
         # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
-        statement = statement.with_for_update(read=True)
-    return [tuple(row) for row in connection.execute(statement)]
+        every = every.with_for_update(read=True)
+    return [
+        tuple(row)
+        for some in chunks(keys)
+        for row in connection.execute(every.where(is_one_of(columns, some)))
+    ]
 
 
 def _gone_error(

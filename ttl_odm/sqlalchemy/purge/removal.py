@@ -43,8 +43,10 @@ from ttl_odm.sqlalchemy.purge.errors import (
     kept_by_live_rows,
 )
 from ttl_odm.sqlalchemy.purge.statements import (
+    CHUNK,
     PurgeDelete,
     SweepSelect,
+    chunks,
     hinted,
     is_mysql,
     is_one_of,
@@ -86,9 +88,6 @@ events."""
 
 _SCOPE: Final = "ttl_odm_scope"
 """The label of a row's scope in the results of statements."""
-
-CHUNK: Final = 500
-"""Keys in one statement: well below every database's limit of bound values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +261,9 @@ class Removal:
         One statement has `chunk` keys.
         """
         deleted = 0
-        for start in range(0, len(rows), chunk):
-            self.copy(rows[start : start + chunk])
-            deleted += self.delete(rows[start : start + chunk])
+        for some in chunks(rows, chunk):
+            self.copy(some)
+            deleted += self.delete(some)
         return deleted
 
     def choose(

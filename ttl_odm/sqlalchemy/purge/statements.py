@@ -30,7 +30,7 @@ from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sqlalchemy import Connection, FromClause, Table
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     """Conditions for rows of a table, or of an alias of it."""
 
 T = TypeVar("T")
+
+CHUNK: Final = 500
+"""Keys in one statement: below every database's limit of bound values, and, with keys of several
+columns, of SQLite's depth of expressions."""
 
 _STEP: Final = 512
 
@@ -107,10 +111,15 @@ def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnEleme
     return (columns[0] if len(columns) == 1 else tuple_(*columns)).in_(select(*wrapped.c))
 
 
+def chunks(rows: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Divide rows or keys into parts for a statement each."""
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
 def is_one_of(
     columns: Sequence[ColumnElement[Any]], keys: Iterable[Sequence[Any]]
 ) -> ColumnElement[bool]:
-    """Return the condition for the rows with these keys."""
+    """Return the condition for the rows with these keys: those of one of the `chunks`."""
     if len(columns) == 1:
         return columns[0].in_([value for (value,) in keys])
     # SQLite reads the whole table for (a, b) IN (VALUES ...).

@@ -18,8 +18,7 @@ from ttl_odm.sqlalchemy.policy.bindings import key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.policy.second_tables import BareTable
-from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal
-from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, chunks, is_one_of
 from ttl_odm.sweeper import Hooks
 
 if TYPE_CHECKING:
@@ -29,13 +28,9 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.references import Consequence
+    from ttl_odm.sqlalchemy.purge.removal import Removal
 
     Keys = Sequence[Sequence[Any]]
-
-
-def chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Divide rows into parts for a statement each."""
-    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
 
 
 def keys_in(table: Table, binding: Binding, source: FromClause) -> list[ColumnElement[Any]]:

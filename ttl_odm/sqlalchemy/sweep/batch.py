@@ -43,8 +43,9 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_refused,
     is_restricted,
 )
-from ttl_odm.sqlalchemy.purge.removal import CHUNK, Removal
+from ttl_odm.sqlalchemy.purge.removal import Removal
 from ttl_odm.sqlalchemy.purge.statements import (
+    CHUNK,
     PurgeDelete,
     SweepSelect,
     count_rows,

@@ -19,8 +19,8 @@ from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.purge.errors import is_restricted
 from ttl_odm.sqlalchemy.purge.removal import Removal
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, is_one_of
-from ttl_odm.sqlalchemy.purge.ties import Together, chunks, keys_in, remove_together
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, chunks, is_one_of
+from ttl_odm.sqlalchemy.purge.ties import Together, keys_in, remove_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
