@@ -66,11 +66,6 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         'refuse_in_revision(getattr(currentframe(), "f_back", ))',
     ): "CPython has a frame for each call, and every frame has f_back",
     (
-        "ttl_odm/sqlalchemy/keys/write_keys.py",
-        "taken = TakenKeys.of(table, written)",
-        "taken = TakenKeys.of(table, None)",
-    ): "its subclasses are for INSERTs, and the gate gives them no `written`",
-    (
         "ttl_odm/sqlalchemy/objects/ends.py",
         "or monotonic() >= far.until",
         "or monotonic() > far.until",

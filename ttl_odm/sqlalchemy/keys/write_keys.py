@@ -187,20 +187,20 @@ class TakenKeys:
         return self.conflicting.displace(reclaimer, condition)
 
 
-class _KeysOfWrite:
-    """Before a write: the keys that it takes."""
+class _KeysOfInsert:
+    """Before an INSERT: the keys that it takes."""
 
     def __init__(self, taken: TakenKeys) -> None:
         self._taken = taken
 
     @classmethod
-    def of(cls, table: Table, written: set[str] | None = None) -> Self | None:
-        """Return this for a write to a table; None if no expired row can be in its way."""
-        taken = TakenKeys.of(table, written)
+    def of(cls, table: Table) -> Self | None:
+        """Return this for an INSERT into a table; None if no expired row can be in its way."""
+        taken = TakenKeys.of(table)
         return None if taken is None else cls(taken)
 
 
-class InsertedKeys(_KeysOfWrite):
+class InsertedKeys(_KeysOfInsert):
     """Before an INSERT: the keys of its rows."""
 
     _purge: KeyPurge | RuledPurge | None = None
@@ -243,7 +243,7 @@ class InsertedKeys(_KeysOfWrite):
         return keys
 
 
-class InnerInserts(_KeysOfWrite):
+class InnerInserts(_KeysOfInsert):
     """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
