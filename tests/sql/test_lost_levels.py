@@ -102,7 +102,7 @@ async def test_so_it_is_with_an_asynchronous_engine(
             await connection.run_sync(add, "carts", EXPIRED)
         report = await AsyncSweeper(engine, model).run_once()
         assert (report.problems, report.deleted) == ((), 3)
-    assert lost
+    assert len(set(map(id, lost))) > 1
     await engine.dispose()
 
 
