@@ -23,8 +23,9 @@ from tests.django_app.stored import DAY, HOUR, stored_models
 from tests.guard import GUARD
 from tests.terminals import END_OF_INPUT, at_a_terminal
 from ttl_odm import TTLConfigurationError
-from ttl_odm.django import policy_changes, set_policy, stored_policies
+from ttl_odm.django import DjangoStore, policy_changes, set_policy, stored_policies
 from ttl_odm.forecast.django_change import NotApprovedError, approve_policy, preview_policy
+from ttl_odm.sweeper import Sweeper
 from ttl_odm.sweeper.command_line import Status
 
 if TYPE_CHECKING:
@@ -388,15 +389,26 @@ def test_a_scope_that_no_row_can_have_is_rejected(made: SimpleNamespace) -> None
 
 
 @pytest.mark.databases("mariadb", "mysql")
-def test_a_tenant_with_blanks_behind_is_no_other_one(made: SimpleNamespace) -> None:
+@pytest.mark.parametrize("pads", [True, False])
+def test_blanks_behind_count_as_in_the_tenants_column(
+    made: SimpleNamespace, backend: Backend, *, pads: bool
+) -> None:
+    unpadded = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}[backend.database]
+    collation = "utf8mb4_bin" if pads else unpadded
+    raw(f"ALTER TABLE stored_messages MODIFY tenant VARCHAR(20) COLLATE {collation}")
     with pytest.raises(TTLConfigurationError, match="treats it as 'acme'"):
         set_policy(made.Message, 60, scope="acme ", by="ann")
-    for key, tenant in enumerate(("acme", "acme ")):
+    tenants = ["acme", "acme "]
+    for key, tenant in enumerate(tenants):
         made.Message.objects.create(pk=key, tenant=tenant)
     kill(made.Message, range(2), 100)
+    live = set() if pads else {1}
+    assert preview_policy(made.Message, 60, scope="acme").at_most == 2 - len(live)
     set_policy(made.Message, 60, scope="acme", by="ann")
-    ((pads,),) = raw("SELECT COUNT(*) FROM stored_messages WHERE tenant = 'acme'")
-    assert made.Message.objects.count() == 2 - pads
+    for rows in (made.Message.objects.all(), made.Message.objects.filter(tenant__in=tenants)):
+        assert set(rows.values_list("pk", flat=True)) == live
+    sweeper = Sweeper(DjangoStore("default", made.Message), lease=False)
+    assert sweeper.run_once().deleted == 2 - len(live)
 
 
 def test_only_who_may_change_policies_changes_one(cart: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import StringIO
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connections, models, transaction
+from django.db import DatabaseError, OperationalError, connections, models, transaction
 from django.test import modify_settings
 from sqlalchemy import BigInteger, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -432,6 +433,34 @@ def test_a_writer_that_takes_its_time_doesnt_fail_a_change(cart: Any) -> None:
             cart.objects.filter(pk=4).update(views=1)
             changing = pool.submit(change)
             cart.objects.filter(pk=2).update(views=1)
+        changing.result(GUARD)
+    assert {row.ttl for row in stored_policies(cart)} == {60}
+
+
+@pytest.mark.slow
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_change_that_gets_no_lock_in_a_second_tries_again(cart: Any) -> None:
+    failed = threading.Event()
+
+    def note(execute: Any, *statement: Any) -> Any:
+        try:
+            return execute(*statement)
+        except OperationalError:
+            failed.set()
+            raise
+
+    def change() -> None:
+        try:
+            with connections["default"].execute_wrapper(note):
+                set_policy(cart, 60, by="ann")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            raw("SELECT name FROM ttl_odm_policies FOR UPDATE")  # as a sweep does
+            changing = pool.submit(change)
+            assert failed.wait(GUARD)
         changing.result(GUARD)
     assert {row.ttl for row in stored_policies(cart)} == {60}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     delete,
+    event,
     insert,
     select,
     text,
@@ -320,6 +322,20 @@ def test_a_writer_that_takes_its_time_doesnt_fail_a_change(engine: Engine, model
         else:
             wait_until_blocked(engine, "%ttl_odm_policies%")
             writer.execute(update(model).where(model.id == "-1").values(views=1))
+        writer.commit()
+        changing.result(GUARD)
+        assert {row.ttl for row in stored_policies(writer)} == {60}
+
+
+@pytest.mark.slow
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_change_that_gets_no_lock_in_a_second_tries_again(engine: Engine, model: Any) -> None:
+    failed = threading.Event()
+    event.listen(engine, "handle_error", lambda _: failed.set())
+    with engine.connect() as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute(update(model).where(model.id == "None").values(views=1))
+        changing = pool.submit(change, engine, model, 60)
+        assert failed.wait(GUARD)
         writer.commit()
         changing.result(GUARD)
         assert {row.ttl for row in stored_policies(writer)} == {60}
