@@ -39,6 +39,7 @@ def test_it_shows_targets_the_lease_and_the_last_sweep(engine: Engine, app: list
     seen = json.loads(CliRunner().invoke(cli, ["status", *app, "--json"]).stdout)
     targets = {each["target"]: each for each in seen["targets"]}
     assert targets["carts"]["last_rows_per_second"] is None
+    assert targets["carts"]["rows_are_estimated"] is False
     assert (targets["carts"]["rows"], targets["carts"]["expired"]) == (15, 10)
     assert targets["carts"]["oldest_expired_age"] == pytest.approx(7200)
     assert targets["wishes"]["is_on"] is False

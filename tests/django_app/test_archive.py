@@ -175,6 +175,15 @@ def test_each_database_has_its_own_archive(backend: Backend, other: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("archived")
+def test_an_archive_may_be_in_one_database_only(backend: Backend, other: str) -> None:
+    expired_seats(2, using=other)
+    with override_settings(DATABASE_ROUTERS=[_StoredSeatsElsewhere()]):
+        Sweeper(connections[other], Seat).run_once().raise_for_failures()
+    assert [old.pk for old in StoredSeat.objects.using(other).all()] == [2]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("archived")
 def test_an_archive_in_another_database_is_refused(backend: Backend, other: str) -> None:
     expired_seats(1)
     with override_settings(DATABASE_ROUTERS=[_StoredSeatsElsewhere()]):

@@ -70,5 +70,15 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         "or monotonic() >= far.until",
         "or monotonic() > far.until",
     ): "at that very instant a `_Far` is exact: it was computed for it",
+    (
+        "ttl_odm/dialects/postgresql.py",
+        'parts = "SELECT c.oid UNION SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p"',
+        'parts = "SELECT C.OID UNION SELECT P.RELID FROM PG_CATALOG.PG_PARTITION_TREE(C.OID) P"',
+    ): "PostgreSQL folds unquoted names, and its words may be in any letters",
+    (
+        "ttl_odm/sqlalchemy/policy/bindings.py",
+        "self._asked[table] = None # first: a policy may be declared at the same time",
+        'self._asked[table] = "" # first: a policy may be declared at the same time',
+    ): "only the keys of the dictionary are read",
 }
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
