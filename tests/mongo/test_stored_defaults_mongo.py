@@ -317,6 +317,20 @@ async def test_the_sweeper_deletes_by_it(place: Carts) -> None:
 
 
 @pytest.mark.slow
+async def test_a_batch_waits_while_another_client_changes_it(place: Carts) -> None:
+    place.add(1, 2, age=600)
+    place.put(60)
+    with place.raw.client.start_session() as other:
+        other.start_transaction()
+        policies = place.raw["ttl_odm_policies"]
+        policies.update_one({}, {"$inc": {"version": 1}}, session=other)
+        asked = [other.abort_transaction, int, int, int]  # from the last: the fourth finds it free
+        place.commands.before["findAndModify"] = asked
+        report = await place.sweep()
+    assert (report.deleted, report.skipped, asked) == (2, 0, [])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["delete", "findAndModify"])
 async def test_what_is_raised_while_a_batch_is_deleted_deletes_nothing_that_lives(
     place: Carts, before: str
