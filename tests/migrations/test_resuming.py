@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import DateTime, bindparam, event, inspect, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import models
@@ -168,3 +169,29 @@ def test_an_invalid_index_of_a_failed_try_is_replaced(engine: Engine, project: A
     assert "op.alter_ttl('web_sessions', 60, sweep='index')" in here.autogenerate()
     here.upgrade()
     assert catalogue(engine, "web_sessions") == made
+
+
+@pytest.mark.databases("postgres")
+def test_an_index_that_can_be_neither_built_nor_dropped_says_why_it_was_not_built(
+    engine: Engine, project: Any
+) -> None:
+    model = models(60)
+    model.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX ix_web_sessions_ttl_own"))
+    here = project(model)
+    here.autogenerate()
+    instead = {"CREATE INDEX CONCURRENTLY": "SELECT 1 / 0", "DROP INDEX CONCURRENTLY": "SELECT x"}
+    sent = []
+
+    def fail(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> tuple[str, Any]:
+        for begin, other in instead.items():
+            if statement.startswith(begin):
+                sent.append(begin)
+                return other, parameters
+        return statement, parameters
+
+    event.listen(engine, "before_cursor_execute", fail, retval=True)
+    with pytest.raises(DBAPIError, match="division by zero"):
+        here.upgrade()
+    assert sent == [*instead]

@@ -282,9 +282,7 @@ async def test_what_deletes_goes_by_no_note(
         assert place.stored.find_one({"_id": 1, "name": "old", "x": 1}) is not None
 
 
-async def test_a_start_goes_by_no_note(
-    mongodb_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_goes_by_no_note(mongodb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ttl_odm.stored.beanie.lookup.monotonic", lambda: 1000.0)
     async with carts(mongodb_url, declared(Stored(60, max_staleness=5))) as place:
         place.add(1, age=600)
