@@ -171,6 +171,7 @@ def test_an_invalid_index_of_a_failed_try_is_replaced(engine: Engine, project: A
     assert catalogue(engine, "web_sessions") == made
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_an_index_that_can_be_neither_built_nor_dropped_says_why_it_was_not_built(
     engine: Engine, project: Any
@@ -182,7 +183,7 @@ def test_an_index_that_can_be_neither_built_nor_dropped_says_why_it_was_not_buil
     here = project(model)
     here.autogenerate()
     instead = {"CREATE INDEX CONCURRENTLY": "SELECT 1 / 0", "DROP INDEX CONCURRENTLY": "SELECT x"}
-    sent = []
+    sent: list[str] = []
 
     def fail(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> tuple[str, Any]:
         for begin, other in instead.items():

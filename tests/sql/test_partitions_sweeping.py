@@ -39,10 +39,11 @@ from tests.sql.cutting import (
 from ttl_odm import TTL, ExpireAfter, ExpireAt, Partitions
 from ttl_odm.partitions.facts import PARTITIONS
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
+from ttl_odm.partitions.sqlalchemy.leaf_tables import LeafPosition
 from ttl_odm.sqlalchemy import Archive, enable, include_expired
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
-from ttl_odm.sweeper import AsyncSweeper, Hook, PartitionsCounted, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hook, Part, PartitionsCounted, Sweeper
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -112,6 +113,21 @@ def test_expired_rows_wait_for_their_partition(engine: Engine) -> None:
     assert keys(engine, model) == [1]
     with engine.connect() as connection:
         assert list(connection.scalars(select(model.id))) == []  # and nobody sees it
+
+
+@POSTGRES
+def test_workers_divide_no_partition_that_another_one_has(engine: Engine) -> None:
+    model = log(days=2)
+    create(engine, model, 1, 2, 3, 4)
+    store = SQLAlchemyStore(engine, model)
+    first, second, third = (LeafPosition(("public", f"events_d{day}")) for day in (1, 2, 3))
+
+    def marks(until: LeafPosition | None) -> list[object]:
+        request = BatchRequest("events", Part.INHERITING, 100, resume=first, until=until)
+        return list(store.divide(request, 2))
+
+    assert marks(None) != []
+    assert (marks(third), marks(second)) == ([second], [])
 
 
 def test_rows_of_the_rest_wait_for_nothing(engine: Engine) -> None:
