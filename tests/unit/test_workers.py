@@ -374,6 +374,21 @@ def test_what_goes_whole_and_first_batches_are_alone() -> None:
     assert not Range(whole, 5).is_shareable
 
 
+def test_those_that_are_purged_again_wait_for_all_others() -> None:
+    first, second = Range(Part.OWN, 1, 5), Range(Part.OWN, 5, 9, begin=5)
+    third = Range(Part.OWN, 9, begin=9)
+    ranges = Ranges([first, second, third])
+    for range_ in (second, third):
+        range_.skips[Skip.LOCKED] = 1
+        ranges.end(range_)
+    assert ranges.next([first]) is None
+    ranges.end(first)
+    again = ranges.next([])
+    assert again is not None
+    assert (again.resume, again.is_again) == (5, True)
+    assert ranges.next([again]) is None
+
+
 def test_one_that_has_failed_waits_for_the_others_and_is_next() -> None:
     first, second = Range(Part.OWN, 1, 5), Range(Part.OWN, 5)
     second.error = BUSY

@@ -515,10 +515,11 @@ class Range:
     def is_shareable(self) -> bool:
         """Whether batches of other ranges may run at the same time as its next one.
 
-        The first batch of a part is alone: a store may have to read what is the same for all.
+        The first batch of a part is alone: a store may have to read what is the same for all. So is
+        a range that is purged again: others would lock its rows again.
         """
         is_begun = self.resume is not None or self.until is not None
-        is_alone = self.part.whole or self.part.last
+        is_alone = self.part.whole or self.part.last or self.is_again
         return is_begun and not is_alone and self.error is None
 
     def is_worth_dividing(self) -> bool:
