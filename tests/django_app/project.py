@@ -49,7 +49,6 @@ def set_up() -> None:
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[
             "ttl_odm.integrations.django",
-            "ttl_odm.django.policies",
             *_apps_of_extensions(),
             "django.contrib.admin",
             "django.contrib.auth",
@@ -93,7 +92,8 @@ def set_up() -> None:
 
 def _apps_of_extensions() -> list[str]:
     """Those of extensions that are there: see tools/suite/without.py."""
-    return ["ttl_odm.events.django"] if (_PACKAGE / "events").is_dir() else []
+    apps = {"stored": "ttl_odm.django.policies", "events": "ttl_odm.events.django"}
+    return [app for extension, app in apps.items() if (_PACKAGE / extension).is_dir()]
 
 
 def database_settings(backend: Backend) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_a_policy_is_tried_on_a_model_that_has_none_or_another(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["shop.Nobody"], "there is no model 'shop.Nobody'; those with a policy are: family."),
+        (["shop.Nobody"], "there is no model 'shop.Nobody'; those with a policy are: "),
         (["shop.Tag"], "shop.Tag has no policy yet: give one with --policy"),
         (["shop.Session", "--default-ttl", "1.5"], "--default-ttl 1.5: give whole seconds"),
         (["shop.Session", "--policy", "TTL("], "is not a policy"),

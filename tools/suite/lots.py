@@ -204,11 +204,14 @@ def _lot(
 
 
 def _without_extensions(environment: Environment, choice: Choice) -> Iterator[Task]:
-    """Describe what runs the base's tests without an extension, for each one."""
+    """Describe what runs the base's tests without an extension, for each one.
+
+    Those of the tools are left out: they are about the whole library.
+    """
     databases = [name for name in (SQLITE, "mongodb") if name in choice.databases]
     if not databases:
         return
-    paths = _paths((*FIRST, "sql", "django_app", "mongo"))
+    paths = _paths(("unit", "contract", "sql", "django_app", "mongo"))
     for extension in EXTENSIONS:
         command = (
             environment.program("python"),
