@@ -534,32 +534,26 @@ async def test_an_asynchronous_session(async_engine: AsyncEngine) -> None:
         assert await session.scalar(select(m.Booking.holder)) == "fay"
 
 
-class Crowd:
-    """A class whose keys have two columns, which one statement names one by one."""
-
-    def __init__(self) -> None:
-        class Base(DeclarativeBase):
-            pass
-
-        class Guest(TTLMixin, Base):
-            __tablename__ = "guests"
-            __ttl__ = 3600
-            hall: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-            number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-            drinks: Mapped[int] = mapped_column(default=0)
-
-        self.guest: Any = Guest
+CROWD = 1_100
+"""More keys of two columns than SQLite takes in one statement: it nests conditions 1,000 deep."""
 
 
 @pytest.fixture
 def crowd(engine: Engine) -> Any:
-    made = Crowd().guest
-    made.metadata.create_all(engine)
-    return made
+    """A class whose keys have two columns, which one statement names one by one."""
 
+    class Base(DeclarativeBase):
+        pass
 
-CROWD = 1_100
-"""Keys that no database takes in one statement: SQLite nests conditions 1,000 deep at most."""
+    class Guest(TTLMixin, Base):
+        __tablename__ = "guests"
+        __ttl__ = 3600
+        hall: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        drinks: Mapped[int] = mapped_column(default=0)
+
+    Base.metadata.create_all(engine)
+    return Guest
 
 
 @pytest.mark.slow

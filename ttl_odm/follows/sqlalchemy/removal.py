@@ -129,10 +129,8 @@ class FollowersRemoval(Removal):
             check_options(following.owner)
             links = following.links()
             for some in chunks(keys):
-                if list(columns) != links.theirs:
-                    referred = self._read(links.theirs, is_one_of(columns, some))
-                else:
-                    referred = some
+                is_key = list(columns) == links.theirs
+                referred = some if is_key else self._read(links.theirs, is_one_of(columns, some))
                 if referred:
                     self.of_table(following.table, is_one_of(links.own, referred))
 

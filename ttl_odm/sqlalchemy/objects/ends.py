@@ -283,10 +283,12 @@ def _checked_runs(
     pairs = [(record, near.get(index)) for index, record in enumerate(records)]
     for connection, group in groupby(pairs, key=lambda pair: pair[1] and pair[1].connection):
         run = list(group)
-        for some in [run] if connection is None else chunks(run):
-            if connection is not None:
-                states = {row.key: (row.state, row.seen) for _, row in some if row is not None}
-                _check_rows(connection, states, binding, mapper, verb)
+        if connection is None:
+            yield [record for record, _ in run]
+            continue
+        for some in chunks(run):
+            states = {row.key: (row.state, row.seen) for _, row in some if row is not None}
+            _check_rows(connection, states, binding, mapper, verb)
             yield [record for record, _ in some]
 
 

@@ -130,10 +130,8 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 emit(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
                 keys = _updated_keys(mapper, table, binding, batch)
-                expired = _error_if_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION])
-                if expired is None:
-                    raise
-                raise expired from error
+                _reject_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION], error)
+                raise
             finally:
                 base_row_written.reset(token)
             if uow is not None:
@@ -161,32 +159,32 @@ def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., No
             _check_uncounted(uow, mapper, rule, table, batch)
             try:
                 emit(base_mapper, uow, mapper, table, batch, **options)
-            except ExpiredError:  # from a preparation
-                raise
             except StaleDataError as error:
                 keys = _updated_keys(mapper, table, rule, batch)
-                expired = _error_if_gone(uow, mapper, rule, keys, batch[0][compat.CONNECTION])
-                if expired is None:
-                    raise
-                raise expired from error
+                _reject_gone(uow, mapper, rule, keys, batch[0][compat.CONNECTION], error)
+                raise
 
     return emit_updates
 
 
-def _error_if_gone(
+def _reject_gone(  # noqa: PLR0913, PLR0917 (three for the error, three for the question)
     uow: UOWTransaction | None,
     mapper: Mapper[Any],
     binding: Binding | Rule,
     keys: list[Key],
     connection: Connection,
-) -> ExpiredError | None:
-    """Return the error for keys of an UPDATE that no live row has.
+    cause: StaleDataError | None = None,
+) -> None:
+    """Raise `ExpiredError` for the keys of an UPDATE that no live row has.
 
-    None if all have one: then a version id was changed meanwhile, and SQLAlchemy's own error is
-    right.
+    If all have one, a version id was changed meanwhile, and the cause is the right error. So is an
+    `ExpiredError`, which a preparation has raised.
     """
+    if isinstance(cause, ExpiredError):
+        return
     gone = _missing(binding, keys, connection)
-    return _gone_error(uow, mapper, gone, "updated") if gone else None
+    if gone:
+        raise _gone_error(uow, mapper, gone, "updated") from cause
 
 
 def _updated_keys(
@@ -206,9 +204,7 @@ def _check_uncounted(
     connection = records[0][compat.CONNECTION]
     if not connection.dialect.supports_sane_rowcount:
         keys = _updated_keys(mapper, table, binding, records)
-        gone = _missing(binding, keys, connection)
-        if gone:
-            raise _gone_error(uow, mapper, gone, "updated")
+        _reject_gone(uow, mapper, binding, keys, connection)
 
 
 def _missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
@@ -286,10 +282,8 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 emit(base_mapper, uow, mapper, table, batch)
             except StaleDataError as error:
                 keys = [state.key[1] for state, *_ in batch]
-                expired = _error_if_gone(uow, mapper, binding, keys, batch[0][3])
-                if expired is None:
-                    raise
-                raise expired from error
+                _reject_gone(uow, mapper, binding, keys, batch[0][3], error)
+                raise
 
     return emit_post_updates
 
