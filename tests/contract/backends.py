@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.backends import async_backends, fresh, server_url, sync_backends
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from tests.contract.django_models import Models, Place
     from tests.contract.subject import Subject
 
 SQLALCHEMY, SQLALCHEMY_ASYNC, BEANIE, DJANGO = "sqlalchemy", "sqlalchemy-async", "beanie", "django"
@@ -18,6 +20,18 @@ SQLALCHEMY_STORED, DJANGO_STORED = "sqlalchemy-stored", "django-stored"
 """The same where the database stores the defaults."""
 SQLALCHEMY_VIEWS = "sqlalchemy-views"
 """The same where other programs read views of live rows."""
+
+_CLASSES: Final = {
+    SQLALCHEMY: "on_sqlalchemy:SyncSQLAlchemy",
+    SQLALCHEMY_ASYNC: "on_sqlalchemy:AsyncSQLAlchemy",
+    SQLALCHEMY_STORED: "on_stored:StoredOnSQLAlchemy",
+    SQLALCHEMY_VIEWS: "on_views:ThroughViews",
+    BEANIE: "on_beanie:OnBeanie",
+    DJANGO: "on_django:OnDjango",
+    DJANGO_STORED: "on_stored_django:StoredOnDjango",
+}
+"""Where the subjects' classes are. Nothing imports them here: without an extension, its own is
+missing, and the others are still asked."""
 
 
 def names(databases: Collection[str]) -> list[str]:
@@ -40,7 +54,7 @@ class Subjects:
         self._folder = folder
         self._open: dict[str, Subject] = {}
         self._stack = ExitStack()
-        self._django: dict[str, Any] = {}
+        self._django: dict[Place, Models] = {}
 
     def __getitem__(self, name: str) -> Subject:
         if name not in self._open:
@@ -55,37 +69,22 @@ class Subjects:
     @contextmanager
     def _opened(self, name: str, folder: Path) -> Iterator[Subject]:
         adapter, _, backend = name.partition(":")
+        kind: Any = resolve_name(f"{__package__}.{_CLASSES[adapter]}")
         if adapter == BEANIE:
-            from tests.contract.on_beanie import OnBeanie
-
-            made: Subject = OnBeanie(server_url(backend))
+            made: Subject = kind(server_url(backend))
             yield made
             made.close()
             return
         with fresh(backend, folder) as database:
-            if adapter in (DJANGO, DJANGO_STORED):
-                from tests.contract.on_django import OnDjango, StoredOnDjango
-
-                on = StoredOnDjango if adapter == DJANGO_STORED else OnDjango
-                made = on(database, self._models(adapter))
-            else:
-                from tests.contract import on_sqlalchemy, on_views
-
-                kinds: dict[str, type[on_sqlalchemy.OnSQLAlchemy]] = {
-                    SQLALCHEMY: on_sqlalchemy.SyncSQLAlchemy,
-                    SQLALCHEMY_ASYNC: on_sqlalchemy.AsyncSQLAlchemy,
-                    SQLALCHEMY_STORED: on_sqlalchemy.StoredOnSQLAlchemy,
-                    SQLALCHEMY_VIEWS: on_views.ThroughViews,
-                }
-                made = kinds[adapter](database)
+            django = adapter in (DJANGO, DJANGO_STORED)
+            made = kind(database, self._models(kind.place)) if django else kind(database)
             yield made
             made.close()
 
-    def _models(self, adapter: str) -> Any:
+    def _models(self, place: Place) -> Models:
         """Django's models, one set for all databases."""
-        if adapter not in self._django:
-            from tests.contract.django_models import DECLARED, STORED, installed
+        if place not in self._django:
+            from tests.contract.django_models import installed
 
-            place = STORED if adapter == DJANGO_STORED else DECLARED
-            self._django[adapter] = self._stack.enter_context(installed(place))
-        return self._django[adapter]
+            self._django[place] = self._stack.enter_context(installed(place))
+        return self._django[place]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.contract.tables import declared, stored
+from tests.contract.tables import declared
 from tests.django_app import project
 
 project.set_up()
@@ -38,8 +38,6 @@ class Place:
 
 
 DECLARED = Place("shop", "contract_", declared)
-STORED = Place("ttl_odm_policies", "stored_", stored)
-"""The same where the database stores the defaults."""
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,18 @@ from django.db import DatabaseError, IntegrityError, connections, models, transa
 from django.db.models import Count, F
 
 from tests.clocks import stop_clock
-from tests.contract.django_models import Models  # noqa: TC001 (sets Django up)
+from tests.contract.django_models import DECLARED, Models, Place  # (sets Django up)
 from tests.contract.raw_tables import NAMES, RawTables
 from tests.contract.subject import CONTAINERS, TableSubject
 from tests.django_app import project
-from ttl_odm import TTL, ExpiredError, Stored
+from ttl_odm import ExpiredError
 from ttl_odm.django import (
     DjangoStore,
     TTLModel,
     include_expired,
     keep_last_modified,
-    set_policy,
     touch,
 )
-from ttl_odm.django.policies.models import Policy, PolicyChange
 from ttl_odm.django.policy.bindings import unbind
 from ttl_odm.sweeper import Sweeper
 
@@ -52,6 +50,7 @@ class OnDjango(TableSubject):
     duplicate = (IntegrityError,)
     restricted = (IntegrityError,)
     refused = (DatabaseError,)
+    place: ClassVar[Place] = DECLARED
     more_tables: ClassVar[tuple[Any, ...]] = ()
 
     def __init__(self, backend: Backend, made: Models) -> None:
@@ -376,29 +375,6 @@ class OnDjango(TableSubject):
         connections.settings = {
             name: given for name, given in connections.settings.items() if name != self.alias
         }
-
-
-class StoredOnDjango(OnDjango):
-    """The same where the database stores the defaults, and an operator changes them."""
-
-    more_tables = (Policy, PolicyChange)
-
-    def clear(self) -> None:
-        connections[self.alias].close()
-        self.raw.clear()
-        self._made.told.clear()
-        for container in self._models:
-            self.set_policy(container, CONTAINERS[container].policy)
-
-    def set_policy(self, container: str, declared: Any) -> None:
-        model, policy = self._models[container], CONTAINERS[container].policy
-        if not isinstance(policy, TTL):
-            super().set_policy(container, declared)
-            return
-        if isinstance(declared, TTL):
-            model.__ttl__ = declared.with_default(Stored(policy.default))
-            declared = declared.default
-        set_policy(model, declared, by="the contract", using=self.alias)
 
 
 class _Loaded:

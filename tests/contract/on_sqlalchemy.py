@@ -39,9 +39,9 @@ from tests.clocks import stop_clock
 from tests.contract import tables
 from tests.contract.raw_tables import NAMES, RawTables, in_haste
 from tests.contract.subject import CONTAINERS, TableSubject
-from tests.contract.tables import DECLARED, STORED, Tables
-from ttl_odm import TTL, ExpiredError, Stored
-from ttl_odm.sqlalchemy import TTLMixin, set_policy, touch
+from tests.contract.tables import DECLARED, Tables
+from ttl_odm import ExpiredError
+from ttl_odm.sqlalchemy import TTLMixin, touch
 from ttl_odm.sweeper import AsyncSweeper, Sweeper
 
 if TYPE_CHECKING:
@@ -498,23 +498,6 @@ class SyncSQLAlchemy(OnSQLAlchemy):
     def close(self) -> None:
         super().close()
         self.engine.dispose()
-
-
-class StoredOnSQLAlchemy(SyncSQLAlchemy):
-    """The same where the database stores the defaults, and an operator changes them."""
-
-    declared = STORED
-
-    def set_policy(self, container: str, declared: Any) -> None:
-        model, policy = self.declared.models[container], CONTAINERS[container].policy
-        if not isinstance(policy, TTL):
-            super().set_policy(container, declared)
-            return
-        if isinstance(declared, TTL):
-            model.__ttl__ = declared.with_default(Stored(policy.default))
-            declared = declared.default
-        with self.engine.connect() as connection:
-            set_policy(connection, model, declared, by="the contract")
 
 
 class AsyncSQLAlchemy(OnSQLAlchemy):

@@ -59,6 +59,21 @@ def column_of(name: str) -> str:
     return f"{ADAPTERS[adapter]}, {SERVERS[database_of(backend)]}"
 
 
+def of(adapter: str) -> pytest.MarkDecorator:
+    """The cases that can be asked there; that the others can't, the document says with reasons."""
+    asked = [case for case in CASES.values() if not case.reason_not_on(ADAPTERS[adapter])]
+    return pytest.mark.parametrize("case", asked, ids=str)
+
+
+def check(subjects: Subjects, adapter: str, backend: str, case: Case) -> None:
+    reason = case.reason_not_on(column_of(f"{adapter}:{backend}"))
+    if reason is not None:
+        pytest.skip(reason)
+    subject = subjects[f"{adapter}:{backend}"]
+    subject.clear()
+    case.check(subject)
+
+
 def foretold() -> dict[str, Any]:
     """What a run gives that finds no surprise, but for the versions."""
     verdicts: dict[str, dict[str, str]] = {}

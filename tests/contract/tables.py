@@ -1,4 +1,4 @@
-"""The containers as SQLAlchemy models: all on one base, whose defaults are declared or stored."""
+"""The containers as SQLAlchemy models, all on one base."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from tests.contract.subject import CONTAINERS
-from ttl_odm import TTL, Stored
 from ttl_odm.sqlalchemy import Archive, TTLMixin
 
 if TYPE_CHECKING:
@@ -44,14 +43,6 @@ class Tables(NamedTuple):
 def declared(name: str) -> Policy:
     """The policy of a container as it is."""
     return CONTAINERS[name].policy
-
-
-def stored(name: str) -> Policy:
-    """The same with its default in the database, where it has one."""
-    policy = CONTAINERS[name].policy
-    if not isinstance(policy, TTL):
-        return policy
-    return policy.with_default(Stored(policy.default))
 
 
 def models_of(policy: Callable[[str], Policy]) -> Tables:
@@ -164,4 +155,3 @@ def models_of(policy: Callable[[str], Policy]) -> Tables:
 
 
 DECLARED: Final = models_of(declared)
-STORED: Final = models_of(stored)

@@ -27,12 +27,12 @@ EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "events": ("ExpiredEvents",),
     "follows": ("Follows",),
     "guard": ("guard", "RawSQLError", "RawSQLWarning", "assert_no_leaks"),
-    "live_views": (),
+    "live_views": ('enforce="view"',),
     "partitions": ("Partitions",),
     "replication": ("ReplicationLag", "throttle="),
     "stored": ("Stored",),
 }
-"""The extensions, and the names that tests import, or write into scripts, to use them."""
+"""The extensions, and what tests import, or write into calls and scripts, to use them."""
 
 SET_UP: Final = ("conftest.py", "project.py")
 """Modules of tests that others need, and that do without an extension which isn't there."""
@@ -71,9 +71,10 @@ def uses(extension: str, text: str, imported: set[str]) -> bool:
     """Tell whether a module of tests uses an extension, by its text and by what it imports."""
     names = EXTENSIONS[extension]
     ours = {name.rpartition(".")[2] for name in imported if name.startswith("ttl_odm.")}
-    # In a text, what is written in small letters may be anything.
-    words = (rf"ttl_odm\.{extension}", *(name for name in names if not name.islower()))
-    return not ours.isdisjoint(names) or re.search(rf"\b({'|'.join(words)})\b", text) is not None
+    # In a text, a name in small letters may be any word.
+    told = [name for name in names if not (name.isidentifier() and name.islower())]
+    words = "|".join(re.escape(name) for name in (f"ttl_odm.{extension}", *told))
+    return not ours.isdisjoint(names) or re.search(rf"\b({words})(?!\w)", text) is not None
 
 
 def module_of(file: Path, folder: Path) -> str:
