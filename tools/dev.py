@@ -28,7 +28,7 @@ from local_servers.kind import DURABLE
 from local_servers.lifetime import BACKENDS, running
 from suite.command import CANNOT_START, FAILED, Options, test
 from suite.lots import checks, only_on
-from suite.surroundings import take_control
+from suite.surroundings import forget_python, take_control
 from terminal import end_orderly_on_signals, run, say, split_at_dashes
 
 if TYPE_CHECKING:
@@ -315,7 +315,9 @@ def main() -> int:
     if unknown and arguments.command not in {"test", "demo", "bench", "mutate", "pythons"}:
         parser.error(f"{arguments.command} takes no {unknown[0]}")
     end_orderly_on_signals()
-    if arguments.command != "demo":  # which is for people, as they like their terminal
+    if arguments.command == "demo":  # it is for people, as they like their terminal
+        forget_python()
+    else:
         take_control()
     os.chdir(ROOT)
     try:

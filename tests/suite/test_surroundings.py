@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from suite.surroundings import controlled
+from suite.surroundings import controlled, forget_python
+
+if TYPE_CHECKING:
+    import pytest
 
 TOOLS = Path(__file__).parents[2] / "tools"
 HOSTILE = {
@@ -97,3 +101,13 @@ def test_the_command_takes_control_of_all_that_it_starts() -> None:
     }
     assert len(said) == 1
     assert said.pop().startswith(f"{0o022} ")
+
+
+def test_the_demo_keeps_what_people_have_set_but_for_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = {"NO_COLOR": "1", "TZ": "Asia/Tokyo", "PYTHONUTF8": "1"}
+    variables = {**kept, "PYTHONWARNINGS": "error", "PYTHONPATH": "/somewhere"}
+    monkeypatch.setattr(os, "environ", variables)
+    forget_python()
+    assert variables == kept

@@ -41,6 +41,7 @@ _KEPT: Final = frozenset(
 _KEPT_PREFIX: Final = "TTL_ODM_TEST_"
 _LOCAL: Final = "127.0.0.1,localhost"
 _UMASK: Final = 0o022
+_ENCODING: Final = ("PYTHONIOENCODING", "PYTHONUTF8")
 
 _SET: Final = {
     "TZ": "UTC",
@@ -82,3 +83,13 @@ def take_control() -> None:
     os.environ.clear()
     os.environ.update(variables)
     os.umask(_UMASK)
+
+
+def forget_python() -> None:
+    """Remove what would change how Python works in this process's children, but for their encoding.
+
+    For a command that otherwise respects people's variables: with PYTHONWARNINGS=error pip fails.
+    """
+    for name in [*os.environ]:
+        if name.startswith("PYTHON") and name not in _ENCODING:
+            del os.environ[name]
