@@ -121,13 +121,16 @@ def test_chosen_tests_may_be_in_one_environment_only_but_not_in_none(
 def test_what_has_failed_can_be_run_again(
     run: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run(check(1), lot(FAILS, "sql"), lot(CRASHES, "mongo"), keep_going=True) == 1
+    whole = lot(FAILS, "without events", whole=True)
+    assert run(check(1), lot(FAILS, "sql"), lot(CRASHES, "mongo"), whole, keep_going=True) == 1
     assert "to run again what failed: python3 tools/dev.py test --failed" in capsys.readouterr().out
     written = json.loads((tmp_path / "logs" / "failures.json").read_text())
     assert written["tests"] == {".venv": ["b"]}
     development, lowest = command.environments.development(), command.environments.lowest()
     plan = command._plan_of_failures(Options(failed=True), development, lowest)
-    assert [task.name for task in plan.tasks] == ["mypy", "what failed", "mongo"]
+    names = [task.name for task in plan.tasks]
+    assert names == ["mypy", "what failed", "mongo", "without events"]
+    assert plan.tasks[-1].command == whole.command
     assert plan.turn == 1135
     (file,) = (word for word in plan.tasks[1].words if word.startswith("@"))
     assert Path(file[1:]).read_text() == "b\n"
@@ -159,7 +162,7 @@ def test_the_options_choose_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned(turn=3).turn == 3
     every = planned(everything=True, checks=False)
     assert not any("--turn" in task.words for task in every.tasks)
-    rest = [task.name for task in every.tasks if not task.tests]
+    rest = [task.name for task in every.tasks if task.whole]
     assert rest == [f"without {extension}" for extension in EXTENSIONS]
     few = planned(words=("tests/sql", "-x"), checks=False)
     assert [task.words for task in few.tasks] == [("tests/sql", "-x")] * 2

@@ -142,7 +142,7 @@ def _plan_of_failures(options: Options, development: Environment, lowest: Enviro
             file.write_text("".join(f"{node}\n" for node in nodes))
             tasks.append(lots.pytest(environment, "what failed", [f"@{file}"], 60))
         for lot in failures["broken"].get(name, []):
-            tasks.append(lots.pytest(environment, lot["name"], lot["words"], 60))
+            tasks.append(lots.Task(name, lot["name"], tuple(lot["command"]), 60))
     return Plan(tasks, turn, options.only, f"what failed the last time, turn {turn}")
 
 
@@ -283,8 +283,8 @@ class _Run:
         broken: dict[str, list[dict[str, Any]]] = {}
         for result in failed:
             task = result.task
-            if result.crashed and task.tests:
-                lot = {"name": task.name, "words": task.words}
+            if task.tests and (result.crashed or task.whole):
+                lot = {"name": task.name, "command": task.command}
                 broken.setdefault(task.environment, []).append(lot)
             elif task.tests:
                 tests.setdefault(task.environment, []).extend(result.record.failures)

@@ -42,6 +42,7 @@ class Task:
         servers: Whether it needs servers.
         first: Whether the other tasks are pointless if it fails.
         may_be_empty: Whether it may have no test.
+        whole: Whether only the whole lot can be run again, and none of its tests by itself.
     """
 
     environment: str
@@ -52,6 +53,7 @@ class Task:
     servers: bool = True
     first: bool = False
     may_be_empty: bool = False
+    whole: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -218,7 +220,7 @@ def _without_extensions(environment: Environment, choice: Choice) -> Iterator[Ta
             str(ROOT / "tools" / "suite" / "without.py"),
             *(extension, "--", *paths, *only_on(databases)),
         )
-        yield Task(environment.folder.name, f"without {extension}", command, 400, tests=False)
+        yield Task(environment.folder.name, f"without {extension}", command, 400, whole=True)
 
 
 def _divided(
