@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import ForeignKeyConstraint, insert, select, text, update
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -74,6 +74,41 @@ def test_a_key_with_many_followers_takes_as_many_statements_as_one_with_few(
     else:  # each read walks over all that was deleted before
         assert many["SELECT items.id \nFROM items \nWHERE items"] == 1
         assert many["DELETE FROM items WHERE items.id IN (%(i"] == 2
+
+
+@pytest.mark.slow
+def test_many_rows_with_many_keys_take_those_of_expired_parents(engine: Engine) -> None:
+    """Each key of each row is a condition of its own, which SQLite nests at most 1,000 deep."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Shelf(TTLMixin, Base):
+        __tablename__ = "carts"
+        __ttl__ = HOUR
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    class Book(TTLMixin, Base):
+        __tablename__ = "books"
+        __ttl__ = Follows("shelf_id")
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        shelf_id: Mapped[int] = mapped_column(ForeignKey("carts.id", ondelete="CASCADE"))
+        isbn: Mapped[int] = mapped_column(unique=True)
+        ean: Mapped[int] = mapped_column(unique=True)
+        place: Mapped[int] = mapped_column(unique=True)
+        label: Mapped[int] = mapped_column(unique=True)
+
+    Base.metadata.create_all(engine)
+    numbers = range(200)
+    books = [{"id": n, "isbn": n, "ean": n, "place": n, "label": n} for n in numbers]
+    with Session(engine) as session:
+        session.execute(insert(Shelf), [{"id": EXPIRED}, {"id": LIVE}])
+        session.execute(insert(Book), [{"shelf_id": EXPIRED, **book} for book in books])
+        expire(session.connection(), EXPIRED)
+        session.commit()
+        session.execute(insert(Book), [{"shelf_id": LIVE, **book} for book in books])
+        session.commit()
+        assert session.scalars(select(Book.id).order_by(Book.id)).all() == list(numbers)
 
 
 @pytest.mark.databases("postgres", "mariadb", "mysql")

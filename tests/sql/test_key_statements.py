@@ -179,6 +179,20 @@ def test_composite_keys_are_freed_in_batches_of_any_size(session: Session, count
     assert {seat.hall for seat in session.scalars(select(Seat))} <= {1, 2, 3}
 
 
+@pytest.mark.slow
+def test_keys_that_sql_computes_are_freed_in_batches_of_any_size(session: Session) -> None:
+    """Each is a condition of its own, which SQLite nests at most 1,000 deep."""
+    count = 550
+    day, number = literal(0).op("+"), literal(1000).op("+")
+    seats = [{"hall": 1, "id": number(n), "holder": "a", "day": day(n)} for n in range(count)]
+    session.add_all([Seat(hall=n % 2, id=n, holder="a", day=n) for n in range(count)])
+    expire(session, "seats", *range(count))
+    session.execute(insert(Seat.__table__).values(seats))
+    session.commit()
+    assert session.scalars(select(Seat.day).order_by(Seat.day)).all() == list(range(count))
+    assert stored(session, "seats") == [1000 + n for n in range(count)]
+
+
 def test_a_live_row_is_not_displaced_among_many(session: Session) -> None:
     session.add_all([Seat(hall=1, id=n, holder="a", day=n) for n in range(5)])
     expire(session, "seats", 0, 1, 2, 4)

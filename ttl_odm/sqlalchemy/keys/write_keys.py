@@ -70,7 +70,7 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, chunks, in_subquery
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, parameters_of, rows_of
 
@@ -95,8 +95,8 @@ _MOST_TUPLES: Final = 200
 _MOST_CONVERTED: Final = 64
 """Rows in one statement if values are compared as they are stored: each row has a condition."""
 
-_MOST_RULED: Final = 200
-"""Rows of a table with a rule: SQLite nests conditions at most 1,000 deep."""
+_MOST_CONDITIONS: Final = 200
+"""Conditions of a statement, each for one key of one row: SQLite nests them at most 1,000 deep."""
 
 _RESERVED: Final = 50
 """Bound values that the predicate may need beside the keys."""
@@ -148,9 +148,7 @@ class TakenKeys:
             if any(is_sql(row.get(name)) for name in key.names)
             if (same := key.held_by(row, reclaimer)) is not None
         ]
-        if conditions:
-            deleted += self.conflicting.displace(reclaimer, or_(*conditions))
-        return deleted
+        return deleted + _displace_any(self.conflicting, reclaimer, conditions)
 
     def free_for_insert(
         self, reclaimer: KeyReclaimer, statement: Insert, rows: Iterable[Row], parameters: Row
@@ -522,11 +520,7 @@ class RuledPurge:
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key which rows are about to take; return how many."""
-        return sum(
-            self.conflicting.displace(reclaimer, or_(*conditions))
-            for start in range(0, len(rows), _MOST_RULED)
-            if (conditions := list(self._held(rows[start : start + _MOST_RULED], reclaimer)))
-        )
+        return _displace_any(self.conflicting, reclaimer, list(self._held(rows, reclaimer)))
 
     def _held(self, rows: Sequence[Row], reclaimer: KeyReclaimer) -> Iterator[ColumnElement[bool]]:
         for named in self.keys:
@@ -537,3 +531,15 @@ class RuledPurge:
                 held = named.key.held_by({**made, **values}, reclaimer)
                 if held is not None:
                     yield held
+
+
+def _displace_any(
+    conflicting: ConflictingRows | RuledRows,
+    reclaimer: KeyReclaimer,
+    conditions: Sequence[ColumnElement[bool]],
+) -> int:
+    """Delete the expired rows that meet one of the conditions; return how many."""
+    return sum(
+        conflicting.displace(reclaimer, or_(*some))
+        for some in chunks(conditions, _MOST_CONDITIONS)
+    )
