@@ -1,12 +1,12 @@
-"""Rows of a megabyte: how many bytes of them are in memory at once, counted."""
+"""Rows of a megabyte: how many bytes of them are in memory, or in a statement, at once, counted."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Text, event, insert
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import Text, event, insert, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
 from tests.sql.sweeping import HOUR, sweeps
@@ -102,3 +102,29 @@ def test_through_the_orm(engine: Engine, sweep: str) -> None:
     event.listen(model, "load", loaded)
     event.listen(engine, "commit", lambda _: batches.append(0))
     check(Sweeper(engine, model, pace=EAGER).run_once(), batches)
+
+
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.parametrize("by", ["flush", "statement"])
+def test_an_insert_of_many_rows_sends_a_megabyte_at_a_time(engine: Engine, by: str) -> None:
+    """Servers end connections that send more than `max_allowed_packet`, 16 MiB on MariaDB."""
+    letter, count, sent = wide("index"), 30, list[int]()
+    letter.metadata.create_all(engine)
+    rows = [{"id": key, "body": "x" * (MEGABYTE // 4)} for key in range(1, count)]
+    rows.append({"id": count, "body": "x" * MEGABYTE})
+
+    def record(_c: Any, _cursor: Any, _statement: str, parameters: Any, *_: Any) -> None:
+        values = parameters.values() if isinstance(parameters, dict) else parameters
+        sent.append(sum(len(value) for value in values if isinstance(value, str)))
+
+    with Session(engine) as session:
+        session.scalars(select(letter)).all()
+        event.listen(engine, "before_cursor_execute", record)
+        if by == "flush":
+            session.add_all([letter(**row) for row in rows])
+            session.flush()
+        else:
+            session.execute(insert(letter), rows)
+        event.remove(engine, "before_cursor_execute", record)
+    assert max(sent) == MEGABYTE
+    assert sum(sent) == sum(len(row["body"]) for row in rows)

@@ -8,7 +8,7 @@ from copy import copy as shallow_copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy.engine import Dialect
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -85,6 +85,32 @@ def smaller_batches(context: Any, statement: str, missing: Missing) -> Iterator[
         if context.compiled.schema_translate_map
         else None,
     )
+
+
+def limit_batches(context: Any, parameters: Sequence[Any], most: int) -> None:
+    """Let the batches of an INSERT have no more than `most` characters or bytes of values.
+
+    Args:
+        context: The execution context.
+        parameters: The parameter sets, as the driver gets them. A batch has one at least.
+        most: The number.
+    """
+    sizes = [_size_of(values) for values in parameters]
+    if sum(sizes) <= most:
+        return
+    option, options = "insertmanyvalues_page_size", context.execution_options
+    page = min(len(sizes), options.get(option, context.dialect.insertmanyvalues_page_size))
+    while page > 1 and any(
+        sum(sizes[start : start + page]) > most for start in range(0, len(sizes), page)
+    ):
+        page = (page + 1) // 2
+    context.execution_options = options.union({option: page})
+
+
+def _size_of(values: Mapping[str, Any] | Sequence[Any]) -> int:
+    """Return the characters and bytes in a parameter set."""
+    plain: Iterable[Any] = values.values() if isinstance(values, dict) else values
+    return sum([len(value) for value in plain if isinstance(value, (str, bytes, bytearray))])
 
 
 def no_batches(context: Any) -> Iterator[Any]:

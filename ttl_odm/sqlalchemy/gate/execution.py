@@ -81,6 +81,12 @@ else:
 
 _SAVEPOINT: Final = "ttl_odm_second_try"
 
+_MOST_IN_BATCH: Final = 1024 * 1024
+"""Characters and bytes in one INSERT of many rows on MariaDB and MySQL, whose servers end a
+connection that sends more than `max_allowed_packet`, 16 MiB by default. The drivers'
+``executemany()``, which sends such rows without the gate, has the same limit.
+"""
+
 _SEES_ALL: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"})
 """The isolation levels in which PostgreSQL's ON CONFLICT skips every conflicting row.
 
@@ -538,6 +544,8 @@ class _Batches:
         context = arguments[-1]
         if not context.parameters:  # a preparation has left out all rows
             return compat.no_batches(context)
+        if context.dialect.name in MYSQL_FAMILY and getattr(context.compiled, "ttl_gated", False):
+            compat.limit_batches(context, arguments[3], _MOST_IN_BATCH)
         batches = self._deliver(*arguments)
         return (
             batches if getattr(context, "ttl_trial", None) is None else _tracked(batches, context)

@@ -540,6 +540,5 @@ def _displace_any(
 ) -> int:
     """Delete the expired rows that meet one of the conditions; return how many."""
     return sum(
-        conflicting.displace(reclaimer, or_(*some))
-        for some in chunks(conditions, _MOST_CONDITIONS)
+        conflicting.displace(reclaimer, or_(*some)) for some in chunks(conditions, _MOST_CONDITIONS)
     )
