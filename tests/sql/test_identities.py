@@ -14,7 +14,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from tests.clocks import age, let_pass, stop_clock
 from ttl_odm import ExpireAt
 from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired, persist, touch
-from ttl_odm.sqlalchemy.time.clock import clock_of
+from ttl_odm.sqlalchemy.time.clock import clock_of, observe, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -325,6 +325,20 @@ def test_a_row_near_its_end_is_looked_at_and_written(session: Session, m: Models
     booking.holder = "dan in haste"
     session.commit()
     assert holders(session, "bookings") == ["dan in haste"]
+
+
+@pytest.mark.databases("sqlite")
+def test_no_stamp_is_later_than_a_clock_that_rounds_is_taken_to_be(engine: Engine) -> None:
+    """Or a session takes the row that it has just written for another one."""
+    clock, day = clock_of(engine.dialect), 2461207.5
+    with engine.connect() as connection:
+        driver: Any = connection.connection
+        driver.create_function("julianday", 1, lambda _: day + 0.0004 / 86400)  # rounded down
+        observe(connection)
+        driver.create_function("julianday", 1, lambda _: day + 0.0006 / 86400)  # and up
+        stamp = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
+        sample: Any = sample_of(engine.dialect)
+        assert sample.at(sample.asked) >= clock.from_storage(stamp)
 
 
 def test_a_change_that_waits_is_not_overwritten_by_a_load(session: Session, m: Models) -> None:

@@ -187,7 +187,7 @@ class Sample:
     """One reading of a database's clock.
 
     Attributes:
-        instant: The server's now (aware, UTC).
+        instant: The latest that the server's now can have been, whose clock rounds (aware, UTC).
         asked: This host's monotonic clock when the question was sent.
     """
 
@@ -220,7 +220,8 @@ def observe(connection: Connection) -> None:
     clock = clock_of(dialect)
     asked = monotonic()
     instant = connection.exec_driver_sql(f"SELECT {clock.stamp}").scalar_one()
-    sample = Sample(clock.from_storage(instant).astimezone(timezone.utc), asked)
+    step = timedelta(seconds=1 / (clock.per_second or 1_000_000))
+    sample = Sample(clock.from_storage(instant).astimezone(timezone.utc) + step, asked)
     dialect.ttl_odm_sample = sample
     dialect.ttl_odm_stale_at = asked + MAX_AGE
     _engines.add(connection.engine)
