@@ -346,6 +346,11 @@ def affinity(type_: TypeEngine[Any]) -> type[Any]:
     return type_._type_affinity or object
 
 
+def variant_of(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:
+    """Return the type that a column has on a dialect, by ``with_variant()``."""
+    return type_._variant_mapping.get(dialect.name, type_)
+
+
 def storage_format(type_: TypeEngine[Any]) -> str | None:
     """Return the format in which a type of SQLite stores a datetime."""
     return getattr(type_, "_storage_format", None)

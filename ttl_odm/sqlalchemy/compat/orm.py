@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 _ROW_ADAPTER: Final = "_generate_row_adapter"
 
 _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
+    "flush inserts": [(persistence, "_emit_insert_statements")],
     "flush updates": [(persistence, "_emit_update_statements")],
     "flush deletes": [(persistence, "_emit_delete_statements")],
     "flush post-updates": [(persistence, "_emit_post_update_statements")],
@@ -206,7 +207,23 @@ def flushes_from_memory(session: Session, passive: PassiveFlag | None) -> bool:
 STATE: Final = 0
 CONNECTION: Final = 4
 SQL_VALUES: Final = 5
-"""Indexes in the record that SQLAlchemy keeps of each UPDATE of a flush."""
+"""Indexes in the record that SQLAlchemy keeps of each INSERT or UPDATE of a flush."""
+
+given_values: Callable[[Any], Mapping[str, Any]] = itemgetter(2)
+"""The values of such an INSERT, by column key."""
+
+
+def read_later(record: Any, table: Table, column: Column[Any]) -> Any:
+    """Return the record of an INSERT, from whose row no value of this column is to be read.
+
+    It stays as it is if other columns have to be read, too.
+    """
+    *rest, has_all = record
+    if has_all:
+        return record
+    defaults = rest[3]._server_default_col_keys[table]
+    return (*rest, defaults.difference(given_values(record)) <= {column.key})
+
 
 written: Callable[[Any], Any] = itemgetter(STATE, CONNECTION)
 """The object of such an UPDATE, and the connection."""

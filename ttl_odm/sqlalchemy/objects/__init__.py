@@ -7,5 +7,6 @@
 - `flush`: a flush that meets an expired row: `ExpiredError` instead of silence.
 - `identity_map`: the identity map never serves an expired object.
 - `lifetime`: what a program does with one row's lifetime, in whichever columns it is stored.
+- `new_rows`: rows that a flush inserts, and whose stamps it reads.
 - `renewals`: `touch` as a statement.
 """

@@ -1,0 +1,90 @@
+"""Rows that a flush inserts, and whose stamps it reads.
+
+The server stamps a new row, so SQLAlchemy reads the stamps by RETURNING. It finds the object of
+each row by its key, which must come back as it was given. A key that the database or its type
+changes (a TypeDecorator that makes it lower-case, a NUMERIC(10, 2) given 1.236) would end a flush
+of several objects with an error, though without a policy nothing would have to be read. So the
+stamps of such objects are read when they are needed, as on MySQL, which has no RETURNING.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import DateTime, TypeDecorator, Uuid
+
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy import compat
+from ttl_odm.sqlalchemy.keys.table_keys import is_kept
+from ttl_odm.sqlalchemy.policy.bindings import binding_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sqlalchemy import Column, Table
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.orm import Mapper, UOWTransaction
+
+_HEX: Final = "[0-9a-f]"
+_UUID: Final = re.compile(f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}")
+
+
+def told_apart(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the INSERTs of a flush read no stamps of rows that their keys don't identify."""
+
+    def emit_inserts(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction | None,
+        mapper: Mapper[Any],
+        table: Table,
+        insert: Iterable[Any],
+        **options: Any,
+    ) -> Any:
+        binding = binding_of(table)
+        of_flush = options.get("use_orm_insert_stmt") is None
+        if binding is not None and binding.stamps and of_flush:
+            records = list(insert)
+            if len(records) > 1:
+                stamp, key = binding.last_modified, list(table.primary_key)
+                records = [_read_later(record, table, stamp, key) for record in records]
+            insert = records
+        return emit(base_mapper, uow, mapper, table, insert, **options)
+
+    return emit_inserts
+
+
+def _read_later(record: Any, table: Table, stamp: Column[Any], key: list[Column[Any]]) -> Any:
+    """Return the record of an INSERT, without a stamp to read if its key may come back changed."""
+    given = compat.given_values(record)
+    dialect = record[compat.CONNECTION].dialect
+    if all(_comes_back(given.get(column.key), column, dialect) for column in key):
+        return record
+    return compat.read_later(record, table, stamp)
+
+
+def _comes_back(value: Any, column: Column[Any], dialect: Dialect) -> bool:
+    """Return whether a query returns a value of a key exactly as it was given."""
+    if value is None:  # the database generates it
+        return True
+    type_: Any = compat.variant_of(column.type, dialect)
+    while isinstance(type_, TypeDecorator):
+        if type(type_).process_result_value is not TypeDecorator.process_result_value:
+            return False
+        type_ = type_.impl_instance
+    if type(value) is not type_.python_type:
+        return False
+    if isinstance(value, datetime):
+        return _is_returned(value, type_, dialect)
+    if isinstance(type_, Uuid) and isinstance(value, str):
+        return _UUID.fullmatch(value) is not None
+    return is_kept(value, column)
+
+
+def _is_returned(value: datetime, type_: Any, dialect: Dialect) -> bool:
+    if type(type_) is not DateTime:  # others may have another precision
+        return False
+    is_aware = type_.timezone and dialect.name == "postgresql"
+    is_exact = value.microsecond == 0 or dialect.name not in MYSQL_FAMILY
+    return is_exact and (value.tzinfo is not None) == is_aware
