@@ -8,13 +8,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, Numeric, String, TypeDecorator, Uuid, func, select
+from sqlalchemy import DateTime, Numeric, String, TypeDecorator, Uuid, func, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm.exc import StaleDataError
 
-from ttl_odm.sqlalchemy import TTLMixin
+from tests.clocks import age, stop_clock
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+INSTANT = datetime(2026, 6, 15, tzinfo=timezone.utc)
 
 
 class Lower(TypeDecorator[str]):
@@ -70,3 +74,45 @@ def test_many_new_objects(engine: Engine, type_: Any, keys: list[Any]) -> None:
         assert all(row.last_modified is not None and not row.is_expired for row in objects[2:])
         session.commit()
         assert session.scalar(select(func.count()).select_from(model)) == 3
+
+
+def test_objects_near_their_end(engine: Engine) -> None:
+    model = account(Lower)
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        stop_clock(session.connection(), INSTANT)
+        objects = [model(id=key, ttl=4) for key in ("A", "b", "C")]
+        for row in objects:  # one by one, and so with their stamps
+            session.add(row)
+            session.flush()
+        for row in objects:
+            row.visits = 1
+        session.flush()
+        assert session.scalars(select(model.visits)).all() == [1, 1, 1]
+
+
+def test_an_object_whose_row_another_has_written(engine: Engine) -> None:
+    model = account(Lower)
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        row = model(id="A")
+        session.add(row)
+        session.flush()
+        session.execute(text("UPDATE accounts SET version = 7"))
+        row.visits = 1
+        with pytest.raises(StaleDataError) as caught:
+            session.flush()
+        assert not isinstance(caught.value, ExpiredError)
+
+
+def test_objects_that_have_expired_are_named(engine: Engine) -> None:
+    model = account(Lower)
+    model.metadata.create_all(engine)
+    with Session(engine) as session:
+        rows = [model(id=key) for key in ("A", "B")]
+        session.add_all(rows)
+        session.flush()
+        rows[0].visits = rows[1].visits = 1
+        age(session.connection(), "accounts", "b", 4000)
+        with pytest.raises(ExpiredError, match="Account 'B'"):
+            session.flush()

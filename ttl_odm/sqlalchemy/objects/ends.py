@@ -32,9 +32,9 @@ from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper
 
@@ -215,6 +215,32 @@ def expired_error(
     )
 
 
+def rows_of_keys(
+    connection: Connection,
+    rows: Select[Any],
+    columns: Sequence[ColumnElement[Any]],
+    keys: Collection[Key],
+) -> Iterator[tuple[Key, Sequence[Any]]]:
+    """Yield those of a SELECT's rows that have one of some keys, each with the key as it was given.
+
+    The SELECT begins with the columns of the key. Their types may return another value than they
+    were given (a TypeDecorator that makes text lower-case), so a row whose key isn't among these is
+    read once more, by each of the keys that are left.
+    """
+    left, strays, width = dict.fromkeys(keys), False, len(columns)
+    for row in connection.execute(rows.where(is_one_of(columns, keys))).all():
+        key = tuple(row[:width])
+        if key in left:
+            del left[key]
+            yield key, row
+        else:
+            strays = True
+    for key in left if strays else ():
+        own = connection.execute(rows.where(is_one_of(columns, [key]))).first()
+        if own is not None:
+            yield key, own
+
+
 def _check_rows(
     connection: Connection,
     states: Mapping[Key, tuple[State, Seen]],
@@ -224,12 +250,12 @@ def _check_rows(
 ) -> None:
     """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another row."""
     columns = compat.primary_key(mapper, binding.table)
-    statement = select(*columns, binding.last_modified).where(is_one_of(columns, states))
+    statement = select(*columns, binding.last_modified)
     if clock_of(connection.dialect).locks_rows:
         # In the order in which a flush writes them.
         statement = statement.order_by(*columns).with_for_update(key_share=verb == "updated")
-    for *key, stamp in connection.execute(statement).all():
-        state, seen = states[tuple(key)]
+    for key, (*_, stamp) in rows_of_keys(connection, statement, columns, states):
+        state, seen = states[key]
         lifetime = lifetime_of(state.mapper)
         if lifetime is None or seen.is_of(stamp, lifetime):
             continue

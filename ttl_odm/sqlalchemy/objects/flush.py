@@ -20,7 +20,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.objects.ends import checked
+from ttl_odm.sqlalchemy.objects.ends import checked, rows_of_keys
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.bindings import Binding, root_binding_of
@@ -31,7 +31,7 @@ from ttl_odm.sqlalchemy.policy.predicate import (
 )
 from ttl_odm.sqlalchemy.policy.references import done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
-from ttl_odm.sqlalchemy.purge.statements import chunks, is_one_of
+from ttl_odm.sqlalchemy.purge.statements import chunks
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
@@ -229,9 +229,7 @@ def _present(
         # A plain read would answer from this transaction's snapshot, which the UPDATE didn't.
         every = every.with_for_update(read=True)
     return [
-        tuple(row)
-        for some in chunks(keys)
-        for row in connection.execute(every.where(is_one_of(columns, some)))
+        key for some in chunks(keys) for key, _ in rows_of_keys(connection, every, columns, some)
     ]
 
 
