@@ -548,6 +548,69 @@ async def test_an_asynchronous_session(async_engine: AsyncEngine) -> None:
         assert await session.scalar(select(m.Booking.holder)) == "fay"
 
 
+def own_key(names: str) -> Any:
+    """A class whose keys are in other columns than its table's, or in another order."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Locker(TTLMixin, Base):
+        __tablename__ = "lockers"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        hall: Mapped[str] = mapped_column(String(10), primary_key=names != "code")
+        code: Mapped[str] = mapped_column(String(10), unique=True)
+        holder: Mapped[str | None] = mapped_column(String(40))
+        __mapper_args__ = {"primary_key": names.split()}
+
+    return Locker
+
+
+@pytest.mark.parametrize("names", ["code", "hall id"])
+@pytest.mark.parametrize(
+    "write",
+    [lambda _, row: setattr(row, "holder", "bob"), lambda session, row: session.delete(row)],
+    ids=["update", "delete"],
+)
+def test_a_key_that_a_class_names_itself(engine: Engine, names: str, write: Any) -> None:
+    locker = own_key(names)
+    locker.metadata.create_all(engine)
+    with Session(engine, expire_on_commit=False) as session:
+        row, near = (locker(id=n, hall="A", code=f"A{n}") for n in (1, 2))
+        session.add_all([row, near])
+        session.flush()
+        near.ttl = 4
+        session.flush()
+        near.holder = "ann"  # a row near its end is looked at
+        session.commit()
+        age(session.connection(), "lockers", 1, 4000)
+        session.commit()
+        write(session, row)
+        with pytest.raises(ExpiredError, match="Locker"):
+            session.flush()
+        session.rollback()
+        assert session.scalars(select(locker.holder)).all() == ["ann"]
+
+
+@pytest.mark.parametrize("names", ["code", "hall id"])
+def test_such_a_key_that_was_taken_anew(engine: Engine, names: str) -> None:
+    locker = own_key(names)
+    locker.metadata.create_all(engine)
+    with Session(engine, expire_on_commit=False) as session:
+        row = locker(id=1, hall="A", code="A1", ttl=1)
+        session.add(row)
+        session.commit()
+        age(session.connection(), "lockers", 1, 4000)
+        set_committed_value(row, "last_modified", row.last_modified - timedelta(seconds=4000))
+        session.connection().execute(insert(locker).values(id=1, hall="A", code="A1", holder="cid"))
+        session.commit()
+        session.delete(row)
+        with pytest.raises(ExpiredError, match=AGAIN):
+            session.flush()
+        session.rollback()
+        assert session.scalars(select(locker.holder)).all() == ["cid"]
+
+
 CROWD = 1_100
 """More keys of two columns than SQLite takes in one statement: it nests conditions 1,000 deep."""
 

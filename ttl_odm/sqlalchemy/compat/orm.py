@@ -192,6 +192,17 @@ def primary_key(mapper: Mapper[Any], table: Table) -> list[ColumnElement[Any]]:
     return list(columns)
 
 
+def identity_columns(mapper: Mapper[Any], table: Table) -> list[ColumnElement[Any]]:
+    """Return the columns of a table whose values are the keys of a mapper's objects, in order.
+
+    A class may name other columns than the table does, or another order (``primary_key=``). A class
+    that is mapped to a join has the keys of several tables; then these are the table's own.
+    """
+    columns = list(mapper.primary_key)
+    is_whole = all(table.c.contains_column(column) for column in columns)
+    return columns if is_whole else list(table.primary_key)
+
+
 def version_column(mapper: Mapper[Any], table: Table) -> ColumnElement[Any] | None:
     """Return the column of one of a mapper's tables that an UPDATE or DELETE of a flush checks."""
     version = mapper.version_id_col
@@ -244,9 +255,10 @@ def updated_key(
     """
     state, values, parameters, *_ = record
     if state is None:  # a bulk update by primary key has no states, only parameters
-        return tuple(parameters[column._label] for column in mapper._pks_by_table[table])
+        keys: list[Any] = identity_columns(mapper, table)
+        return tuple(parameters[column._label] for column in keys)
     read: Any = mapper._get_committed_state_attr_by_column
-    return tuple(read(state, values, column) for column in mapper._pks_by_table[root])
+    return tuple(read(state, values, column) for column in identity_columns(mapper, root))
 
 
 def expire(state: State, attributes: Iterable[str]) -> None:

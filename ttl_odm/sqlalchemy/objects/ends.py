@@ -249,7 +249,7 @@ def _check_rows(
     verb: str,
 ) -> None:
     """Lock the rows of objects that may be over, or raise `ExpiredError` if one is another row."""
-    columns = compat.primary_key(mapper, binding.table)
+    columns = compat.identity_columns(mapper, binding.table)
     statement = select(*columns, binding.last_modified)
     if clock_of(connection.dialect).locks_rows:
         # In the order in which a flush writes them.

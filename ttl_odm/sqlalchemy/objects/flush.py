@@ -182,7 +182,7 @@ def _reject_gone(  # noqa: PLR0913, PLR0917 (three for the error, three for the 
     """
     if isinstance(cause, ExpiredError):
         return
-    gone = _missing(binding, keys, connection)
+    gone = _missing(mapper, binding, keys, connection)
     if gone:
         raise _gone_error(uow, mapper, gone, "updated") from cause
 
@@ -207,13 +207,16 @@ def _check_uncounted(
         _reject_gone(uow, mapper, binding, keys, connection)
 
 
-def _missing(binding: Binding | Rule, keys: list[Key], connection: Connection) -> list[Key]:
+def _missing(
+    mapper: Mapper[Any], binding: Binding | Rule, keys: list[Key], connection: Connection
+) -> list[Key]:
     """Return those of the keys that no live row has."""
-    live = set(_present(binding, keys, connection))
+    live = set(_present(mapper, binding, keys, connection))
     return [key for key in keys if key not in live]
 
 
 def _present(
+    mapper: Mapper[Any],
     binding: Binding | Rule,
     keys: list[Key],
     connection: Connection,
@@ -221,7 +224,7 @@ def _present(
     with_expired: bool = False,
 ) -> list[Key]:
     """Return those of the keys that a live row has, or any row."""
-    columns = list(binding.table.primary_key)
+    columns = compat.identity_columns(mapper, binding.table)
     every = select(*columns)
     if with_expired:
         every = every.options(include_expired())
@@ -384,7 +387,7 @@ def _expired_on_load(binding: Binding | Rule, mapper: Mapper[Any], uow: Any) -> 
         if binding in (root_binding_of(table := state.mapper.local_table), rule_of(table))
     ]
     connection = uow.transaction.connection(mapper)
-    return _gone_error(uow, mapper, _missing(binding, keys, connection) or keys, "updated")
+    return _gone_error(uow, mapper, _missing(mapper, binding, keys, connection) or keys, "updated")
 
 
 def marking(delete: Callable[..., None]) -> Callable[..., None]:
@@ -419,7 +422,8 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         # A joined sub-table follows its base, if that is mapped too.
         leads = table is binding.table or binding.table not in mapper.tables
         explicit = _explicitly_deleted(uow) if leads else frozenset()
-        columns = [column.key for column in compat.primary_key(mapper, table)]
+        key_of = compat.identity_columns if table is binding.table else compat.primary_key
+        columns = [column.key for column in key_of(mapper, table)]
         is_of_many = not isinstance(mapper.local_table, Table)
         records = []
         for parameters, connection in deletes:
@@ -447,7 +451,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
                 result = connection.execute(statement, rows, execution_options=options)
                 if is_checked and result.rowcount != len(batch):
                     keys = [key for _, key, *_ in batch]
-                    held = _present(binding, keys, connection, with_expired=True)
+                    held = _present(mapper, binding, keys, connection, with_expired=True)
                     raise _gone_error(uow, mapper, held or keys, "deleted")
 
     return emit_deletes
