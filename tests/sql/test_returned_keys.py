@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, Numeric, String, TypeDecorator, Uuid, func, select, text
+from sqlalchemy import DateTime, Enum, Numeric, String, TypeDecorator, Uuid, func, select, text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -59,10 +60,11 @@ def uuids(form: Any) -> list[str]:
         (Numeric(10, 2), [Decimal("1.236"), Decimal("2.5"), 3]),
         (Uuid(as_uuid=False), uuids(lambda key: str(key).upper())),
         (Uuid(as_uuid=False), uuids(str)),
+        (Enum("a", "b", "c").with_variant(mysql.ENUM("a", "B", "c"), "mysql"), ["a", "b", "c"]),
         (DateTime(), [datetime(2026, 6, n, 1, 2, 3, (3 - n) * 200_000) for n in (1, 2, 3)]),  # noqa: DTZ001
         (DateTime(timezone=True), [datetime(2026, 6, n, tzinfo=timezone.utc) for n in (1, 2, 3)]),
     ],
-    ids=["lower case", "rounded", "UUIDs in upper case", "UUIDs", "microseconds", "aware"],
+    ids=["lower case", "rounded", "UUIDs in upper case", "UUIDs", "ENUM", "microseconds", "aware"],
 )
 def test_many_new_objects(engine: Engine, type_: Any, keys: list[Any]) -> None:
     model = account(type_)

@@ -13,7 +13,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import DateTime, TypeDecorator, Uuid
+from sqlalchemy import DateTime, Enum, TypeDecorator, Uuid
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
@@ -73,18 +73,18 @@ def _comes_back(value: Any, column: Column[Any], dialect: Dialect) -> bool:
         if type(type_).process_result_value is not TypeDecorator.process_result_value:
             return False
         type_ = type_.impl_instance
-    if type(value) is not type_.python_type:
-        return False
+    return type(value) is type_.python_type and _is_returned(value, type_, column, dialect)
+
+
+def _is_returned(value: Any, type_: Any, column: Column[Any], dialect: Dialect) -> bool:
     if isinstance(value, datetime):
-        return _is_returned(value, type_, dialect)
-    if isinstance(type_, Uuid) and isinstance(value, str):
+        if type(type_) is not DateTime:  # others may have another precision
+            return False
+        is_aware = type_.timezone and dialect.name == "postgresql"
+        is_exact = value.microsecond == 0 or dialect.name not in MYSQL_FAMILY
+        return is_exact and (value.tzinfo is not None) == is_aware
+    if isinstance(value, str) and isinstance(type_, Uuid):
         return _UUID.fullmatch(value) is not None
+    if isinstance(value, str) and isinstance(type_, Enum):  # in MySQL's and MariaDB's, case differs
+        return value in type_.enums
     return is_kept(value, column)
-
-
-def _is_returned(value: datetime, type_: Any, dialect: Dialect) -> bool:
-    if type(type_) is not DateTime:  # others may have another precision
-        return False
-    is_aware = type_.timezone and dialect.name == "postgresql"
-    is_exact = value.microsecond == 0 or dialect.name not in MYSQL_FAMILY
-    return is_exact and (value.tzinfo is not None) == is_aware
