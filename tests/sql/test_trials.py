@@ -429,6 +429,21 @@ def test_what_is_not_sent_by_the_dialect_is_looked_at_first(
         assert beside_inserts(sent)[0].startswith(("DELETE", "SELECT"))
 
 
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_returns_rows_as_a_stream_is_looked_at_first(
+    engine: Engine, model: Any, count: int
+) -> None:
+    """MariaDB tells of an error only after the first rows."""
+    with Session(engine.execution_options(stream_results=True)) as session:
+        for _ in range(2):
+            session.add_all([model(id=str(n), email=str(n)) for n in range(count)])
+            expire(session, *map(str, range(count)))
+        session.add_all([model(id=str(n), email=str(n)) for n in range(count)])
+        session.commit()
+        assert len(session.scalars(select(model)).all()) == count
+
+
 PARTITIONED = """
 CREATE TABLE logs (id integer, day integer, _ts timestamptz NOT NULL DEFAULT now(), ttl integer,
                    PRIMARY KEY (id, day)) PARTITION BY LIST (day);

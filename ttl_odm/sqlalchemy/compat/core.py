@@ -468,6 +468,15 @@ def sends_otherwise(context: Any) -> bool:
     return context.no_parameters or (dialect._has_events and bool(dialect.dispatch.do_execute))
 
 
+def fails_late(context: Any) -> bool:
+    """Return whether a write may fail only when its rows are read.
+
+    MariaDB begins to return rows before it has written all of them, and a cursor that streams them
+    doesn't wait for the end.
+    """
+    return context._is_server_side and bool(context.compiled.effective_returning)
+
+
 def place_of(options: Mapping[str, Any], table: TableClause) -> tuple[str | None, str]:
     """Return a table's schema and name under execution options, which may translate schemas."""
     schemas = options.get("schema_translate_map") or {}

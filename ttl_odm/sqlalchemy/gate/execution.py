@@ -340,7 +340,7 @@ class Trial:
         is_batch, connection = _is_batch(context), context.root_connection
         if context.execute_style is ExecuteStyle.EXECUTEMANY:  # it doesn't show which row failed
             return False
-        if compat.sends_otherwise(context):
+        if compat.sends_otherwise(context) or compat.fails_late(context):
             return False
         if self.counts:
             if self.is_upsert and (is_batch or context.compiled.effective_returning):
