@@ -41,7 +41,7 @@ def account(type_: Any) -> Any:
     class Account(TTLMixin, Base):
         __tablename__ = "accounts"
         __ttl__ = 3600
-        id: Mapped[Any] = mapped_column(type_, primary_key=True)
+        id: Mapped[Any] = mapped_column(type_, primary_key=True, autoincrement=False)
         visits: Mapped[int] = mapped_column(default=0)
         version: Mapped[int] = mapped_column()
         __mapper_args__ = {"version_id_col": version}
@@ -60,7 +60,10 @@ def uuids(form: Any) -> list[str]:
         (Numeric(10, 2), [Decimal("1.236"), Decimal("2.5"), 3]),
         (Uuid(as_uuid=False), uuids(lambda key: str(key).upper())),
         (Uuid(as_uuid=False), uuids(str)),
-        (Enum("a", "b", "c").with_variant(mysql.ENUM("a", "B", "c"), "mysql"), ["a", "b", "c"]),
+        (
+            Enum("a", "b", "c", name="kinds").with_variant(mysql.ENUM("a", "B", "c"), "mysql"),
+            ["a", "b", "c"],
+        ),
         (DateTime(), [datetime(2026, 6, n, 1, 2, 3, (3 - n) * 200_000) for n in (1, 2, 3)]),  # noqa: DTZ001
         (DateTime(timezone=True), [datetime(2026, 6, n, tzinfo=timezone.utc) for n in (1, 2, 3)]),
     ],

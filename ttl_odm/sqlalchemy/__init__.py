@@ -15,7 +15,7 @@ from ttl_odm.sqlalchemy.declare.enable import disable, enable
 from ttl_odm.sqlalchemy.declare.mixin import TTLMixin
 from ttl_odm.sqlalchemy.gate.compiler import enclose_handlers
 from ttl_odm.sqlalchemy.gate.functions import expired, expires_at, live
-from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map, new_rows
+from ttl_odm.sqlalchemy.objects import arrivals, bulk, flush, identity_map
 from ttl_odm.sqlalchemy.objects.lifetime import (
     expire_at,
     expire_in,
@@ -49,7 +49,7 @@ compat.install(
         "session.delete": flush.marking,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
-        "flush inserts": new_rows.told_apart,
+        "flush inserts": flush.reading_stamps,
         "flush updates": flush.checking_updates,
         "flush deletes": flush.checking_deletes,
         "flush post-updates": flush.checking_post_updates,

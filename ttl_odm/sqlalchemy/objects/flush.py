@@ -23,7 +23,8 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import checked, rows_of_keys
 from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
-from ttl_odm.sqlalchemy.policy.bindings import Binding, root_binding_of
+from ttl_odm.sqlalchemy.objects.new_rows import read_later
+from ttl_odm.sqlalchemy.policy.bindings import Binding, binding_of, root_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import (
     KEEP_LAST_MODIFIED,
     base_row_written,
@@ -87,6 +88,28 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
                 state.ttl_odm_note = monotonic(), state.runid
 
     return live_flush
+
+
+def reading_stamps(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the INSERTs of a flush read no stamps of rows that their keys don't identify."""
+
+    def emit_inserts(
+        base_mapper: Mapper[Any],
+        uow: UOWTransaction | None,
+        mapper: Mapper[Any],
+        table: Table,
+        insert: Iterable[Any],
+        **options: Any,
+    ) -> Any:
+        binding = binding_of(table)
+        of_flush = options.get("use_orm_insert_stmt") is None
+        if binding is not None and binding.stamps and of_flush:
+            insert = list(insert)
+            if len(insert) > 1:
+                insert = read_later(insert, table, binding.last_modified)
+        return emit(base_mapper, uow, mapper, table, insert, **options)
+
+    return emit_inserts
 
 
 def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:

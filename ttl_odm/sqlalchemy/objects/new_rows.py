@@ -18,50 +18,29 @@ from sqlalchemy import DateTime, Enum, TypeDecorator, Uuid
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.table_keys import is_kept
-from ttl_odm.sqlalchemy.policy.bindings import binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from sqlalchemy import Column, Table
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.orm import Mapper, UOWTransaction
 
 _HEX: Final = "[0-9a-f]"
 _UUID: Final = re.compile(f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}")
 
 
-def told_apart(emit: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the INSERTs of a flush read no stamps of rows that their keys don't identify."""
-
-    def emit_inserts(
-        base_mapper: Mapper[Any],
-        uow: UOWTransaction | None,
-        mapper: Mapper[Any],
-        table: Table,
-        insert: Iterable[Any],
-        **options: Any,
-    ) -> Any:
-        binding = binding_of(table)
-        of_flush = options.get("use_orm_insert_stmt") is None
-        if binding is not None and binding.stamps and of_flush:
-            records = list(insert)
-            if len(records) > 1:
-                stamp, key = binding.last_modified, list(table.primary_key)
-                records = [_read_later(record, table, stamp, key) for record in records]
-            insert = records
-        return emit(base_mapper, uow, mapper, table, insert, **options)
-
-    return emit_inserts
+def read_later(records: Iterable[Any], table: Table, stamp: Column[Any]) -> list[Any]:
+    """Return the records of INSERTs, without stamps to read where a key may come back changed."""
+    keys = list(table.primary_key)
+    return [
+        record if _is_found(record, keys) else compat.read_later(record, table, stamp)
+        for record in records
+    ]
 
 
-def _read_later(record: Any, table: Table, stamp: Column[Any], key: list[Column[Any]]) -> Any:
-    """Return the record of an INSERT, without a stamp to read if its key may come back changed."""
-    given = compat.given_values(record)
-    dialect = record[compat.CONNECTION].dialect
-    if all(_comes_back(given.get(column.key), column, dialect) for column in key):
-        return record
-    return compat.read_later(record, table, stamp)
+def _is_found(record: Any, keys: Iterable[Column[Any]]) -> bool:
+    given, dialect = compat.given_values(record), record[compat.CONNECTION].dialect
+    return all(_comes_back(given.get(column.key), column, dialect) for column in keys)
 
 
 def _comes_back(value: Any, column: Column[Any], dialect: Dialect) -> bool:
