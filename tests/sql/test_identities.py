@@ -600,8 +600,9 @@ def test_such_a_key_that_was_taken_anew(engine: Engine, names: str) -> None:
         row = locker(id=1, hall="A", code="A1", ttl=1)
         session.add(row)
         session.commit()
+        stamp = row.last_modified
         age(session.connection(), "lockers", 1, 4000)
-        set_committed_value(row, "last_modified", row.last_modified - timedelta(seconds=4000))
+        set_committed_value(row, "last_modified", stamp - timedelta(seconds=4000))
         session.connection().execute(insert(locker).values(id=1, hall="A", code="A1", holder="cid"))
         session.commit()
         session.delete(row)
