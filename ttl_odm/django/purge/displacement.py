@@ -30,6 +30,7 @@ from ttl_odm.django.purge.references import (
 from ttl_odm.django.purge.removal import (
     Removal,
     being_removed,
+    chunks,
     displacing,
     every,
     expired_rows,
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import Reason
 
 _MARK: Final = "_ttl_odm_collector"
+
+_FEW: Final = 500
+"""Keys that a statement may name in addition to rows: see `chunks`."""
 
 
 def displace(
@@ -187,11 +191,13 @@ def _with_others(model: Model, using: str, objs: list[Instance]) -> list[Instanc
     ]
     keys, layer = being_removed(model) | {obj.pk for obj in objs}, objs
     while fields and layer:
-        refers = functools.reduce(or_, (Q((f"{field.name}__in", layer)) for field in fields))
-        with locking():
-            rows = list(locked(expired_rows(model, using).filter(refers), using))
-        layer = [obj for obj in rows if obj.pk not in keys]
-        keys |= {obj.pk for obj in layer}
+        above, layer = layer, []
+        for some in chunks(above):
+            refers = functools.reduce(or_, (Q((f"{field.name}__in", some)) for field in fields))
+            with locking():
+                rows = list(locked(expired_rows(model, using).filter(refers), using))
+            layer += [obj for obj in rows if obj.pk not in keys]
+            keys |= {obj.pk for obj in rows}
         objs = [*objs, *layer]
     return objs
 
@@ -291,8 +297,20 @@ def _purge_referring(
 
     InnoDB checks foreign keys row by row, so the foreign keys of those become NULL if they can.
     """
+    doomed = being_removed(relation.related_model)
+    parts = [instances] if isinstance(instances, QuerySet) else chunks(instances)
+    for some in parts:
+        _purge_referring_to(relation, some, using, doomed, above)
+
+
+def _purge_referring_to(
+    relation: Relation,
+    instances: Sequence[Instance] | AnyQuerySet,
+    using: str,
+    doomed: set[Any],
+    above: frozenset[tuple[Model, Any]],
+) -> None:
     model, field = relation.related_model, relation.field
-    doomed = being_removed(model)
     referred = Q((f"{field.name}__in", instances))
     is_deferred = connections[using].features.can_defer_constraint_checks
     if doomed and not is_deferred and field.null and field.db_constraint:
@@ -303,13 +321,24 @@ def _purge_referring(
         else:
             rows = every(model, using).filter(referred, pk__in=doomed)
             options.after_root(rows).update(**{field.name: None})
-    condition = referred & ~Q(pk__in=doomed) if doomed else referred
+    conditions = _except(doomed, model, referred, using)
     sweeping = sweeping_removal.get()
-    removed = displace(model, using, [condition], sweeping=sweeping)
+    removed = displace(model, using, conditions, sweeping=sweeping)
     if removed and sweeping is not None:
         sweeping.referring[model._meta.db_table] += removed
     if is_silent(relation):
-        _purge_below(model, condition, using, above)
+        for condition in conditions:
+            _purge_below(model, condition, using, above)
+
+
+def _except(doomed: set[Any], model: Model, referred: Q, using: str) -> list[Q]:
+    """Return conditions that select the referring rows, except the doomed ones."""
+    if not doomed:
+        return [referred]
+    if len(doomed) <= _FEW:
+        return [referred & ~Q(pk__in=doomed)]
+    rows = every(model, using).filter(referred).values_list("pk", flat=True)
+    return [Q(pk__in=some) for some in chunks([key for key in rows if key not in doomed])]
 
 
 def _purge_below(

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.models import DO_NOTHING, QuerySet, RestrictedError
@@ -40,11 +40,16 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason
 
+T = TypeVar("T")
+
 sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping_removal", default=None)
 """A sweep's removal, which counts rows that are removed because they refer to its own."""
 
 displacing: ContextVar[bool] = ContextVar("ttl_odm_displacing", default=False)
 """Whether rows are being deleted because they block a write."""
+
+_CHUNK: Final = 500
+"""Rows, or keys, in one statement: well below every database's limit of bound values."""
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
     "ttl_odm_doomed", default=frozenset()
@@ -77,6 +82,12 @@ def expired_rows(model: Model, using: str) -> AnyQuerySet:
 def every(model: Model, using: str) -> AnyQuerySet:
     """Return all rows of a model, expired ones too, without its managers."""
     return options.include_expired(QuerySet(model=model, using=using))
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Divide rows, or keys: databases limit the number of values in a statement."""
+    for start in range(0, len(rows), _CHUNK):
+        yield rows[start : start + _CHUNK]
 
 
 @dataclass
@@ -200,8 +211,11 @@ class Removal:
         scoping = self._scoping
         if not keys or scoping is None or not scoping.is_used(self.using):
             return Counter()
-        rows = every(self.root, self.using).filter(pk__in=list(keys))
-        return _named(Counter(dict(scoping.numbers(rows))))
+        scopes: Counter[str | None] = Counter()
+        for some in chunks(keys):
+            rows = every(self.root, self.using).filter(pk__in=some)
+            scopes.update(dict(scoping.numbers(rows)))
+        return _named(scopes)
 
     def by_objects(self, objs: Sequence[Instance]) -> list[Purged]:
         """Remove rows that this transaction has locked, and report them.
@@ -228,7 +242,7 @@ class Removal:
         undeleted = expired_rows(self.model, self.using)
         if deleted < len(keys):  # some may be live again
             undeleted = options.include_expired(undeleted)
-        if undeleted.filter(pk__in=keys).exists():
+        if any(undeleted.filter(pk__in=some).exists() for some in chunks(keys)):
             raise UndeletedError(self.model)
         if not self.hooks.watches(self._table):
             return []

@@ -1,0 +1,70 @@
+"""Statements about thousands of rows stay below the limits of databases."""
+
+# ruff: noqa: DJ008
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connection, models
+
+from tests.django_app.data import raw, tables_of
+from tests.django_app.shop.models import Line, Order
+from ttl_odm.django import TTLModel
+from ttl_odm.testing import TTLClock
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.backends import Backend
+
+MANY, MOST = 1_200, 999
+
+
+def limit_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Django bind no more than `MOST` values, as to an SQLite that was built that way."""
+    features, name = connection.features, "max_query_params"
+    monkeypatch.setattr(type(features), name, MOST)
+    monkeypatch.delitem(vars(features), name, raising=False)
+
+
+def check_values(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
+    """Run a statement unless it binds more values than the limit."""
+    assert params is None or len(params) <= MOST, sql[:200]
+    return execute(sql, params, many, context)
+
+
+def test_expired_rows_that_refer_to_many_deleted_rows_are_purged(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_values(monkeypatch)
+    with TTLClock() as clock, connection.execute_wrapper(check_values):
+        Order.objects.bulk_create([Order(pk=pk, code=str(pk)) for pk in range(MANY)])
+        Line.objects.bulk_create([Line(order_id=pk) for pk in range(MANY)])
+        clock.advance(1_800)
+        assert Order.objects.touch() == MANY
+        clock.advance(1_800)
+        assert Order.objects.all().delete()[0] == MANY
+    assert raw("SELECT COUNT(*) FROM shop_line") == [(0,)]
+
+
+def test_many_rows_that_refer_to_each_other_are_deleted_with_expired_ones(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Branch(TTLModel):
+        __ttl__ = 3600
+        number: Any = models.IntegerField(unique=True)
+        parent: Any = models.ForeignKey("self", models.CASCADE, null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    limit_values(monkeypatch)
+    with tables_of(Branch), TTLClock() as clock, connection.execute_wrapper(check_values):
+        Branch.objects.bulk_create([Branch(pk=pk, number=pk) for pk in range(1, 3 * MANY)])
+        parents = models.F("pk") % MANY + 1
+        Branch.objects.filter(pk__gt=MANY).update(parent=parents)
+        clock.advance(1_800)
+        Branch.objects.filter(pk__lte=2 * MANY).touch()
+        clock.advance(1_800)
+        assert Branch.objects.all().delete()[0] == 2 * MANY
+        assert not Branch.all_objects.exists()
