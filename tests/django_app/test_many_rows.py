@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import connection, models
+from django.db.models.functions import Lower
 
 from tests.django_app.data import raw, tables_of
 from tests.django_app.shop.models import Line, Order
@@ -13,6 +14,8 @@ from ttl_odm.django import TTLModel
 from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
 
     from tests.backends import Backend
@@ -68,3 +71,32 @@ def test_many_rows_that_refer_to_each_other_are_deleted_with_expired_ones(
         clock.advance(1_800)
         assert Branch.objects.all().delete()[0] == 2 * MANY
         assert not Branch.all_objects.exists()
+
+
+def test_many_rows_may_take_many_computed_keys_of_expired_ones(backend: Backend) -> None:
+    names = "abcdef"
+
+    class Alias(TTLModel):
+        __ttl__ = 3600
+        a: Any = models.CharField(max_length=20)
+        b: Any = models.CharField(max_length=20)
+        c: Any = models.CharField(max_length=20)
+        d: Any = models.CharField(max_length=20)
+        e: Any = models.CharField(max_length=20)
+        f: Any = models.CharField(max_length=20)
+
+        class Meta:
+            app_label = "shop"
+            constraints = [
+                models.UniqueConstraint(Lower(name), name=f"alias_{name}") for name in "abcdef"
+            ]
+
+    def rows() -> Iterator[Alias]:
+        for number in range(250):
+            yield Alias(**{name: f"{name}{number}" for name in names})
+
+    with tables_of(Alias), TTLClock() as clock:
+        Alias.objects.bulk_create(rows())
+        clock.advance(3_600)
+        Alias.objects.bulk_create(rows())
+        assert Alias.objects.count() == Alias.all_objects.count() == 250

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
 
 _MOST: Final = 200
-"""Rows in one condition; SQLite rejects expressions deeper than 1,000."""
+"""Rows in one condition, or keys of rows; SQLite rejects expressions deeper than 1,000."""
 
 
 def sets_key(query: InsertQuery) -> bool:
@@ -64,8 +64,10 @@ def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Ite
     columns = {field.attname for field in query.fields}
     keys = [key for key in _keys(model) if key.is_set_by(columns)]
     stored = storing(connection, model)
-    for start in range(0, len(query.objs), _MOST):
-        objs = query.objs[start : start + _MOST]
+    # A plain key is one condition for all rows, any other key one for each row.
+    most = _MOST // max(1, sum(not key.is_plain for key in keys))
+    for start in range(0, len(query.objs), most):
+        objs = query.objs[start : start + most]
         conflicts = Q()
         for key in keys:
             if key.is_plain:
