@@ -239,7 +239,7 @@ class _Batch:
             self.resume,
             skipped={reason: self._still_expired(keys)},
             failure=failure,
-            left=[(key,) for key in keys],
+            left=[key if isinstance(key, tuple) else (key,) for key in keys],
         )
 
     def _still_expired(self, keys: Sequence[Any]) -> int:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
 
     Place: TypeAlias = tuple[Any, Any]
-    """Where a batch begins: the value that orders a row, and its key; None is before all keys."""
+    """Where a batch begins: the value that orders a row, and its key; None is before all keys.
+
+    Without parts, rows are in the order of their keys alone, and the value is None.
+    """
 
 _AS_IT_IS: Final[Field[Any, Any]] = Field()
 """A field that doesn't convert the driver's values."""
@@ -229,7 +232,7 @@ class ExpiredRows:
         binding, part = self._binding, self._part
         stamp = F(binding.stamp.name)
         if part is Part.ALL:
-            return rows.annotate(ttl_end=F("pk"))
+            return rows
         if self._is_by_field:
             return rows.annotate(ttl_end=stamp)
         assert binding.own is not None  # noqa: S101 (else it would be by the field)
@@ -240,18 +243,20 @@ class ExpiredRows:
 
     def after(self, resume: Any) -> AnyQuerySet:
         """Return the rows that come after a place (None: all of them), in order."""
+        if self._part is Part.ALL:
+            rows, pk = self.all().order_by("pk"), resume and resume[1]
+            return rows if pk is None else rows.filter(pk__gt=pk)
         rows = self.all().order_by("ttl_end", "pk")
         if resume is None:
             return rows
         end, pk = self._of_bookmark(resume[0]), resume[1]
-        if self._part is Part.ALL:
-            return rows if pk is None else rows.filter(pk__gt=pk)
         rows = rows.filter(ttl_end__gte=end)
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
     def places(self, resume: Any, size: int) -> list[Place]:
         """Return the places of the first rows of `after`, `size` of them."""
-        return list(self.after(resume).values_list(self._bookmark, "pk")[:size])
+        end = Value(None, _AS_IT_IS) if self._part is Part.ALL else self._bookmark
+        return list(self.after(resume).values_list(end, "pk")[:size])
 
     def keys(self, resume: Any, size: int) -> Keys | None:
         """Return the keys of the first rows of `after`, `size` of them; None if there are none."""
@@ -365,11 +370,13 @@ class EndingRows(ExpiredRows):
 
     def page(self, resume: Place | None, size: int) -> list[tuple[Any, Place]]:
         """Return the first `size` rows after a place (None: of all), each with its own place."""
-        rows = self.after(resume).annotate(ttl_place=self._bookmark)
+        rows = self.after(resume)
+        if self._part is not Part.ALL:
+            rows = rows.annotate(ttl_place=self._bookmark)
         age = self._binding.source.row_age()
         if age is not None:
             rows = rows.annotate(**{INHERITED_AGE: age})
-        return [(row, (row.ttl_place, row.pk)) for row in rows[:size]]
+        return [(row, (vars(row).get("ttl_place"), row.pk)) for row in rows[:size]]
 
     def all(self) -> AnyQuerySet:
         """Return the rows, with ``ttl_end``, which orders them."""

@@ -1,0 +1,61 @@
+"""Models with a composite primary key, which has no column of its own."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, models
+
+from tests.django_app.data import raw, tables_of
+from ttl_odm.django import TTLModel
+from ttl_odm.sweeper import Hook, Purged, Sweeper
+from ttl_odm.testing import TTLClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.backends import Backend
+
+
+@contextmanager
+def berths() -> Iterator[Any]:
+    """A table without the sweeper's indexes, whose rows are swept in the order of their keys."""
+
+    class Berth(TTLModel):
+        __ttl__ = 3600
+        __ttl_sweep__ = "scan"
+        pk = models.CompositePrimaryKey("ship", "number")
+        ship: Any = models.CharField(max_length=5)
+        number: Any = models.IntegerField()
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Berth):
+        yield Berth
+
+
+def test_a_sweep_by_keys_goes_through_all_rows(backend: Backend) -> None:
+    with berths() as berth, TTLClock() as clock:
+        berth.objects.bulk_create([berth(ship=ship, number=n) for ship in "ab" for n in range(15)])
+        clock.advance(3_600)
+        berth.objects.create(ship="a", number=15)
+        report = Sweeper(connections["default"], [berth], lease=False, batch_size=7).run_once()
+        assert (report.deleted, report.skipped) == (30, 0)
+        assert raw("SELECT ship, number FROM shop_berth") == [("a", 15)]
+
+
+def test_a_hook_and_a_report_name_a_row_by_all_of_its_key(backend: Backend) -> None:
+    def keep(purged: Purged) -> None:
+        if ("b", 2) in purged.keys:
+            raise ValueError("no")
+
+    with berths() as berth, TTLClock() as clock:
+        berth.objects.bulk_create([berth(ship="b", number=n) for n in range(3)])
+        clock.advance(3_600)
+        hooks = [Hook(keep, when="transaction")]
+        report = Sweeper(connections["default"], [berth], lease=False, on_purged=hooks).run_once()
+        assert report.deleted == 2
+        (target,) = report.targets
+        assert target.left[0].startswith("('b', 2): ")
