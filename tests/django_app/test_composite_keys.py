@@ -1,13 +1,18 @@
 """Models with a composite primary key, which has no column of its own."""
 
+# ruff: noqa: DJ008
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from django.db import connections, models
 
 from tests.django_app.data import raw, tables_of
+from tests.django_app.test_units import wrong_units
+from ttl_odm import ExpireAt
 from ttl_odm.django import TTLModel
 from ttl_odm.sweeper import Hook, Purged, Sweeper
 from ttl_odm.testing import TTLClock
@@ -59,3 +64,24 @@ def test_a_hook_and_a_report_name_a_row_by_all_of_its_key(backend: Backend) -> N
         assert report.deleted == 2
         (target,) = report.targets
         assert target.left[0].startswith("('b', 2): ")
+
+
+@pytest.mark.slow
+def test_instants_in_another_unit_are_found(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pass(models.Model):
+        __ttl__ = ExpireAt("ends", unit="s")
+        pk = models.CompositePrimaryKey("gate", "number")
+        gate: Any = models.CharField(max_length=5)
+        number: Any = models.IntegerField()
+        ends: Any = models.BigIntegerField()
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Pass):
+        end = int(time.time() + 3_600) * 1000
+        Pass.objects.bulk_create([Pass(gate="a", number=n, ends=end) for n in range(3)])
+        (wrong,) = wrong_units(capsys, "shop_pass")
+        assert wrong["message"].startswith("3 of 3 rows that were read hold epoch milliseconds")

@@ -77,14 +77,15 @@ def _values(
     """Return the values of expressions, by their names, in the first and the last rows."""
     connection, meta = connections[alias], binding.model._meta
     quote: Any = connection.ops.quote_name
-    key = quote(str(meta.pk.column))
-    names = ", ".join([key, *expressions.values()])
+    key = [quote(str(field.column)) for field in meta.pk_fields]
+    names, size = ", ".join([*key, *expressions.values()]), len(key)
     rows: dict[object, tuple[object, ...]] = {}
     with connection.cursor() as cursor:
         for order in ("", " DESC"):
+            columns = ", ".join(f"{column}{order}" for column in key)
             cursor.execute(
                 f"SELECT {names} FROM {quote(meta.db_table)} "  # noqa: S608 (names, quoted)
-                f"ORDER BY {key}{order} LIMIT {_SAMPLE}"
+                f"ORDER BY {columns} LIMIT {_SAMPLE}"
             )
-            rows |= {row[0]: row[1:] for row in cursor.fetchall()}
+            rows |= {row[:size]: row[size:] for row in cursor.fetchall()}
     return {name: [row[place] for row in rows.values()] for place, name in enumerate(expressions)}
