@@ -21,6 +21,7 @@ from ttl_odm.django import TTLModel
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.follows.django.follower import following_of
 from ttl_odm.sweeper import Hook, Purged, Sweeper
+from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -334,3 +335,43 @@ def test_hooks_get_a_parent_as_it_was(backend: Backend) -> None:
             sweeper = Sweeper(connections["default"], [made.chest], lease=False)
             sweeper.run_once().raise_for_failures()
         assert [row["best_id"] for purged in heard for row in purged.rows or ()] == [30]
+
+
+@contextmanager
+def stalls() -> Iterator[tuple[Any, Any]]:
+    """Stalls with a composite primary key, and notices that follow them by its fields."""
+
+    class Stall(TTLModel):
+        __ttl__ = HOUR
+        pk = models.CompositePrimaryKey("hall", "number")
+        hall: Any = models.IntegerField()
+        number: Any = models.IntegerField()
+
+        class Meta:
+            app_label = "shop"
+
+    class Notice(models.Model):
+        __ttl__ = Follows(Stall, on={"hall": "hall", "number": "number"})
+        hall: Any = models.IntegerField()
+        number: Any = models.IntegerField()
+        name: Any = models.CharField(max_length=20, unique=True)
+        owner: Any = models.ForeignKey(Owner, models.CASCADE)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Stall, Notice):
+        yield Stall, Notice
+
+
+def test_the_key_of_an_expired_row_that_follows_a_composite_key_is_free(backend: Backend) -> None:
+    with stalls() as (stall, notice), TTLClock() as clock:
+        owner = Owner.objects.create(pk=1)
+        stall.objects.create(hall=1, number=1)
+        notice.objects.create(hall=1, number=1, name="a", owner=owner)
+        clock.advance(HOUR)
+        stall.objects.create(hall=1, number=2)
+        fresh = notice.objects.create(hall=1, number=2, name="a", owner=owner)
+        assert raw("SELECT id FROM shop_notice") == [(fresh.pk,)]
+        sealed = raw("SELECT ttl FROM shop_stall WHERE number = 1")
+        assert sealed == [(1,)]

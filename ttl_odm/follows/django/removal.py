@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.sql import Query
 
 from ttl_odm.django.policy.options import include_expired
 from ttl_odm.django.policy.predicate import inherits_in
@@ -56,14 +57,13 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
     seconds = sealing_ttl(binding.nevers)
     table, column = quote(meta.db_table), quote(str(own.column))
     inherits = inherits_in(connection, binding, table)
-    pk: Any = meta.pk
-    for start in range(0, len(keys), _CHUNK):
-        values = [pk.get_db_prep_value(key, connection) for key in keys[start : start + _CHUNK]]
-        places = ", ".join(["%s"] * len(values))
+    compiler = Query(binding.model).get_compiler(using)
+    for some in removal.chunks(keys):
+        chosen, values = compiler.compile(compiler.query.build_where(Q(pk__in=some)))
         with connection.cursor() as cursor:
             cursor.execute(
                 f"UPDATE {table} SET {column} = {seconds} "  # noqa: S608 (names that Django quotes)
-                f"WHERE {quote(str(pk.column))} IN ({places}) AND ({inherits})",
+                f"WHERE {chosen} AND ({inherits})",
                 values,
             )
 
