@@ -375,3 +375,16 @@ def test_the_key_of_an_expired_row_that_follows_a_composite_key_is_free(backend:
         assert raw("SELECT id FROM shop_notice") == [(fresh.pk,)]
         sealed = raw("SELECT ttl FROM shop_stall WHERE number = 1")
         assert sealed == [(1,)]
+
+
+def test_many_expired_rows_that_follow_by_two_fields_don_t_keep_owners(backend: Backend) -> None:
+    many = 1_100  # SQLite rejects expressions deeper than 1,000
+    with stalls() as (stall, notice), TTLClock() as clock:
+        Owner.objects.bulk_create([Owner(pk=pk) for pk in range(many)])
+        stall.objects.bulk_create([stall(hall=1, number=n) for n in range(many)])
+        notice.objects.bulk_create(
+            [notice(hall=1, number=n, name=str(n), owner_id=n) for n in range(many)]
+        )
+        clock.advance(HOUR)
+        assert Owner.objects.all().delete()[0] == many
+        assert raw("SELECT COUNT(*) FROM shop_notice") == [(0,)]

@@ -1,6 +1,5 @@
 """Statements about thousands of rows stay below the limits of databases."""
 
-# ruff: noqa: DJ008
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -70,18 +70,18 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
 
 def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
     """Seal the expired rows at the root of rows that are about to be removed."""
-    for rule in following.chain():
-        if not keys:
-            break
-        links = rule.links
-        names = [own.attname for own in links.own]
-        rows = removal.every(rule.model, using).filter(pk__in=list(keys)).values_list(*names)
-        parents = is_one_of(links.theirs, [key for key in set(rows) if None not in key])
-        above = removal.every(links.parent, using).filter(parents)
-        keys = list(above.values_list("pk", flat=True))
-    binding = following.binding
-    doomed = removal.expired_rows(binding.model, using).filter(pk__in=list(keys))
-    seal(binding, using, list(doomed.values_list("pk", flat=True)))
+    for some in removal.chunks(keys):
+        above = list(some)
+        for rule in following.chain():
+            links = rule.links
+            names = [own.attname for own in links.own]
+            rows = removal.every(rule.model, using).filter(pk__in=above).values_list(*names)
+            parents = is_one_of(links.theirs, [key for key in set(rows) if None not in key])
+            roots = removal.every(links.parent, using).filter(parents)
+            above = list(roots.values_list("pk", flat=True))
+        binding = following.binding
+        doomed = removal.expired_rows(binding.model, using).filter(pk__in=above)
+        seal(binding, using, list(doomed.values_list("pk", flat=True)))
 
 
 @dataclass
