@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
-from django.core.exceptions import ValidationError
+from django.core.exceptions import FieldError, ValidationError
 from django.db import models
-from django.db.models.expressions import Combinable, Expression
+from django.db.models import lookups
+from django.db.models.expressions import Combinable, Expression, ExpressionList
 from django.db.models.query_utils import DeferredAttribute
 
 from ttl_odm.core.extension import Extension
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
     # The types that may be assigned, and that are read. At run time Django's fields aren't generic.
     _Instant: TypeAlias = models.Field[datetime | Combinable | None, datetime]
     _Seconds: TypeAlias = models.IntegerField[float | timedelta | Combinable | None, int | None]
+    _Lookup: TypeAlias = lookups.In[Any]
 
     AnyField: TypeAlias = models.Field[Any, Any]
     SQL: TypeAlias = tuple[str, tuple[()]]
     """SQL without bound values."""
 else:
-    _Instant, _Seconds = models.Field, models.IntegerField
+    _Instant, _Seconds, _Lookup = models.Field, models.IntegerField, object
 
 
 _EARLIER = PostgreSQL()
@@ -243,6 +245,54 @@ class InstantField(_Instant):
 
         kwargs.setdefault("form_class", forms.DateTimeField)
         return super().formfield(*args, **kwargs)
+
+
+class _Comparison(_Lookup):
+    """A comparison of an `InstantField`, for which expressions of dates get the column's form."""
+
+    def process_rhs(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        """Return the SQL and the values of the right side."""
+        sql, params = super().process_rhs(compiler, connection)
+        if isinstance(self.rhs, ExpressionList):  # each is converted alone
+            return sql, params
+        return _as_instant(connection, self.rhs, sql, params)
+
+    def resolve_expression_parameter(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, sql: str, param: Any
+    ) -> Any:
+        """Return the SQL and the values of one of several right sides."""
+        rhs, params = super().resolve_expression_parameter(compiler, connection, sql, param)
+        return _as_instant(connection, param, rhs, params)
+
+
+def _as_instant(connection: BaseDatabaseWrapper, value: Any, sql: str, params: Any) -> Any:
+    if not isinstance(value, Expression) or not isinstance(_kind_of(value), models.DateField):
+        return sql, params
+    if connection.vendor == "postgresql":  # whose column is a date, too
+        return sql, params
+    clock.now(connection, "datetime")  # raises if dates are not in UTC
+    form = clock.family_of(connection).instant_of_column("{0}", zoned=False).replace("%", "%%")
+    return form.format(sql), (*params,) * form.count("{0}")
+
+
+def _kind_of(expression: Expression) -> models.Field[Any, Any] | None:
+    try:
+        kind: models.Field[Any, Any] | None = getattr(expression, "_output_field_or_none", None)
+    except FieldError:  # Django can't tell
+        return None
+    return kind
+
+
+for _lookup in (
+    lookups.Exact,
+    lookups.GreaterThan,
+    lookups.GreaterThanOrEqual,
+    lookups.LessThan,
+    lookups.LessThanOrEqual,
+    lookups.Range,
+    lookups.In,
+):
+    InstantField.register_lookup(type(_lookup.__name__, (_Comparison, _lookup), {}))
 
 
 def _has_none(cls: type[models.Model], name: str) -> bool:
