@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connections, models
+from django.db import IntegrityError, connections, models, transaction
 
 from tests.django_app.data import raw, tables_of
 from tests.django_app.test_units import wrong_units
@@ -85,3 +85,16 @@ def test_instants_in_another_unit_are_found(
         Pass.objects.bulk_create([Pass(gate="a", number=n, ends=end) for n in range(3)])
         (wrong,) = wrong_units(capsys, "shop_pass")
         assert wrong["message"].startswith("3 of 3 rows that were read hold epoch milliseconds")
+
+
+def test_a_part_of_a_key_may_take_that_of_an_expired_row(backend: Backend) -> None:
+    with berths() as berth, TTLClock() as clock:
+        berth.objects.bulk_create([berth(ship="a", number=n) for n in (1, 2)])
+        clock.advance(3_600)
+        berth.objects.bulk_create([berth(ship="a", number=n) for n in (8, 9)])
+        assert berth.objects.filter(number=9).update(number=1) == 1
+        with transaction.atomic():
+            assert berth.objects.filter(number=8).update(number=models.F("number") - 6) == 1
+        assert berth.objects.count() == berth.all_objects.count() == 2
+        with pytest.raises(IntegrityError), transaction.atomic():
+            berth.objects.filter(number=2).update(number=1)

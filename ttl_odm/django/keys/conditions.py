@@ -143,8 +143,10 @@ def _of_rows(query: UpdateQuery, expression: Any) -> Query:
     """Return a query of an expression's values in the rows that an UPDATE matches."""
     rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
-    rows.add_annotation(expression, "ttl_odm_taken")
-    rows.set_values(["ttl_odm_taken"])
+    rows.add_annotation(expression, "ttl_odm_taken", select=False)
+    rows.clear_select_clause()
+    # Not as an annotation, which Django counts as all columns of a composite primary key.
+    rows.select, rows.selected = (rows.annotations["ttl_odm_taken"],), {"ttl_odm_taken": 0}
     return rows
 
 
