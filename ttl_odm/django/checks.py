@@ -224,12 +224,18 @@ def _of_references(model: Model) -> Iterator[checks.CheckMessage]:
         message = keeping_rows(relation)
         if message is not None:
             yield checks.Warning(*message, obj=field, id="ttl_odm.W004")
-        has_index = field.unique or field.db_index or _leads_an_index(relation.related_model, field)
+        columns = field.local_related_fields  # several for a ForeignObject
+        has_index = any(
+            column.unique or column.db_index or _leads_an_index(relation.related_model, column)
+            for column in columns
+        )
         if not has_index:
+            names = [column.name for column in columns]
+            index = f"Add models.Index(fields={names!r}, name=...) to the indexes of class Meta."
             yield checks.Warning(
                 f"{relation.related_model._meta.label}.{field.name} refers to rows that expire "
                 "and has no index: each purged row costs a scan of that table.",
-                hint="Remove db_index=False.",
+                hint="Remove db_index=False." if columns == (field,) else index,
                 obj=field,
                 id="ttl_odm.W002",
             )
@@ -260,6 +266,7 @@ def _leads_an_index(model: Model, field: AnyField) -> bool:
     indexes = [index for index in meta.indexes if not isinstance(index, TTLIndex)]
     firsts = [index.fields_orders[0][0] for index in indexes if index.fields_orders]
     firsts += [names[0] for names in meta.unique_together]
+    firsts.append(meta.pk_fields[0].name)
     firsts += [
         constraint.fields[0]
         for constraint in meta.constraints

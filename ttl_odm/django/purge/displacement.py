@@ -23,6 +23,7 @@ from ttl_odm.django.purge.references import (
     NO_HOOKS,
     endangering,
     endangers,
+    is_enforced,
     is_recorded,
     is_silent,
     referring,
@@ -313,7 +314,7 @@ def _purge_referring_to(
     model, field = relation.related_model, relation.field
     referred = Q((f"{field.name}__in", instances))
     is_deferred = connections[using].features.can_defer_constraint_checks
-    if doomed and not is_deferred and field.null and field.db_constraint:
+    if doomed and not is_deferred and field.null and is_enforced(field):
         rule = rule_of(model)
         if rule is not None and rule.is_link(field):
             # Live rows stay unchanged until Django unlinks them itself.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Model
 
     Relations: TypeAlias = Sequence[tuple[Any, Any]]
-    """Foreign keys, each with the field that it refers to."""
+    """The fields of foreign keys, each with the field that it refers to."""
 
 NO_HOOKS: Final = Hooks()
 
@@ -50,7 +50,7 @@ def keeping_rows(relation: Relation) -> tuple[str, str] | None:
     field, other = relation.field, relation.related_model._meta
     on_delete = field.remote_field.on_delete
     forbids = on_delete in (models.PROTECT, models.RESTRICT)
-    keeps = forbids or (on_delete is models.DO_NOTHING and field.db_constraint)
+    keeps = forbids or (on_delete is models.DO_NOTHING and is_enforced(field))
     if not keeps or table_policy(other.db_table) is not None:
         return None
     message = (
@@ -63,6 +63,11 @@ def keeping_rows(relation: Relation) -> tuple[str, str] | None:
         "with their parent, or give the field on_delete=models.CASCADE."
     )
     return message, hint
+
+
+def is_enforced(foreign_key: Any) -> bool:
+    """Whether Django gives a foreign key a constraint; a ``ForeignObject`` never gets one."""
+    return bool(getattr(foreign_key, "db_constraint", False))
 
 
 def relations_of(model: Model) -> list[Relation]:
@@ -80,17 +85,19 @@ def referring(model: Model) -> list[Relation]:
 
 
 def referring_keys(model: Model) -> Relations:
-    """Return the foreign keys by which rows that may have expired refer to live rows of a model.
+    """Return the fields by which rows that may have expired refer to live rows of a model.
 
-    Without those by which rows expire with the rows that they refer to.
+    Without those by which rows expire with the rows that they refer to. A foreign key is its own
+    field; a ``ForeignObject``, as to a composite key, has several.
     """
     number, keys = _referring.get(model, (0, ()))
     if number != number_of_policies():
         keys = [
-            (relation.field, target)
+            pair
             for relation in referring(model)
+            # A ForeignObject may have a constraint that Django doesn't know.
             if getattr(relation.field, "db_constraint", True) and _may_expire_alone(relation)
-            for target in relation.field.foreign_related_fields
+            for pair in relation.field.related_fields
         ]
         _referring[model] = number_of_policies(), keys
     return keys
@@ -118,7 +125,7 @@ def is_silent(relation: Relation) -> bool:
     """Whether the database may delete the rows that refer to others by this relation."""
     on_delete = relation.field.remote_field.on_delete
     if on_delete is models.DO_NOTHING:
-        return bool(relation.field.db_constraint)
+        return is_enforced(relation.field)
     return on_delete is getattr(models, "DB_CASCADE", models.DO_NOTHING)
 
 
