@@ -523,3 +523,12 @@ def test_what_only_tables_without_the_check_hold_is_asked_for_last(backend: Back
     """A condition that costs each row with a ttl of its own half as much again as the rest."""
     query = str(Session.objects.all().query)
     assert query.index('"ttl" > 0') < query.index('"ttl" <= 0')
+
+
+def test_deleting_an_expired_instance_takes_along_only_what_refers_to_it(backend: Backend) -> None:
+    order = Order.objects.create(pk=1, code="a")
+    Line.objects.create(order=order)
+    kill(Order, [1])
+    assert order.delete() == (1, {"shop.Line": 1})
+    assert not Line.all_objects.exists()
+    assert Order.all_objects.get().code == "a"
