@@ -25,6 +25,7 @@ RIGHT: dict[str, Any] = {
     "gte": lambda: {"gte": Value(AGO, output_field=DateTimeField())},
     "lt": lambda: {"lt": NOW + DAY},
     "lte": lambda: {"lte": Subquery(Link.objects.values("expires")[:1])},
+    "gte of a subquery": lambda: {"gte": before()},
     "truncated": lambda: {"gte": TruncSecond(NOW - DAY, tzinfo=timezone.utc)},
     "range": lambda: {"range": (NOW - DAY, NOW + DAY)},
     "half a range": lambda: {"range": (AGO, NOW + DAY)},
@@ -34,10 +35,16 @@ WRONG: dict[str, Any] = {
     "gt": lambda: {"gt": NOW + DAY},
     "lt": lambda: {"lt": NOW - DAY},
     "gte": lambda: {"gte": Subquery(Link.objects.values("expires")[:1])},
+    "lte of a subquery": lambda: {"lte": before()},
     "range": lambda: {"range": (NOW - 2 * DAY, NOW - DAY)},
     "in": lambda: {"in": [NOW, AGO]},
     "exact": lambda: {"exact": NOW},
 }
+
+
+def before() -> Subquery:
+    """A day ago, from a row that expires tomorrow."""
+    return Subquery(Link.objects.annotate(before=F("expires") - 2 * DAY).values("before")[:1])
 
 
 def matches(condition: dict[str, Any]) -> bool:

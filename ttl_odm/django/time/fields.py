@@ -18,8 +18,9 @@ from django.apps import apps
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 from django.db.models import lookups
-from django.db.models.expressions import Combinable, Expression, ExpressionList
+from django.db.models.expressions import BaseExpression, Combinable, Expression, ExpressionList
 from django.db.models.query_utils import DeferredAttribute
+from django.db.models.sql import Query
 
 from ttl_odm.core.extension import Extension
 from ttl_odm.core.values import MAX_TTL, row_ttl
@@ -253,7 +254,8 @@ class _Comparison(_Lookup):
     def process_rhs(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Return the SQL and the values of the right side."""
         sql, params = super().process_rhs(compiler, connection)
-        if isinstance(self.rhs, ExpressionList):  # each is converted alone
+        is_list = isinstance(self.rhs, ExpressionList)  # each is converted alone
+        if is_list or (self.lookup_name == "in" and isinstance(self.rhs, Query)):
             return sql, params
         return _as_instant(connection, self.rhs, sql, params)
 
@@ -266,7 +268,7 @@ class _Comparison(_Lookup):
 
 
 def _as_instant(connection: BaseDatabaseWrapper, value: Any, sql: str, params: Any) -> Any:
-    if not isinstance(value, Expression) or not isinstance(_kind_of(value), models.DateField):
+    if not isinstance(value, BaseExpression) or not isinstance(_kind_of(value), models.DateField):
         return sql, params
     if connection.vendor == "postgresql":  # whose column is a date, too
         return sql, params
@@ -275,7 +277,7 @@ def _as_instant(connection: BaseDatabaseWrapper, value: Any, sql: str, params: A
     return form.format(sql), (*params,) * form.count("{0}")
 
 
-def _kind_of(expression: Expression) -> models.Field[Any, Any] | None:
+def _kind_of(expression: BaseExpression) -> models.Field[Any, Any] | None:
     try:
         kind: models.Field[Any, Any] | None = getattr(expression, "_output_field_or_none", None)
     except FieldError:  # Django can't tell
