@@ -60,6 +60,12 @@ def sweep(*swept: Any, **options: Any) -> TargetReport:
     return target
 
 
+@pytest.mark.databases("postgres")
+def test_intervals_may_have_any_style(message: Any) -> None:
+    raw("SET intervalstyle = iso_8601")
+    assert sweep(message).deleted_by_scope == EXPECTED
+
+
 @pytest.mark.parametrize("by", ["index", "scan"])
 def test_a_dry_run_and_a_sweep_name_the_scopes(message: Any, by: str) -> None:
     binding = DjangoStore("default", message)._bindings()[0]

@@ -73,7 +73,7 @@ class ErrorCodes:
 
 
 def seconds_between(span: Any, per_second: int | None) -> float:
-    """Return the seconds of a difference between two instants, as the database returns it."""
+    """Return the seconds of what `Family.between` selects, as the driver returns it."""
     if isinstance(span, timedelta):
         return span.total_seconds()
     return float(span / (per_second or 1))
@@ -211,6 +211,10 @@ class Family(ABC):
     def of_bookmark(self, value: str) -> str:
         """Convert the value of a `bookmark` back to the unit of ``_ts``, to compare with."""
         return value
+
+    def between(self, earlier: str, later: str) -> str:
+        """Return how long one instant is after another, for `seconds_between`."""
+        return f"({later} - {earlier})"
 
     def is_null(self, column: str) -> str:
         """Return the condition that a column is NULL."""

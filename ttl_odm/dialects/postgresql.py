@@ -184,6 +184,10 @@ class PostgreSQL(Family):
         """Convert the text back to an instant."""
         return f"CAST({value} AS {self.instant_type})"
 
+    def between(self, earlier: str, later: str) -> str:
+        """Return seconds: drivers can't read an interval in every IntervalStyle."""
+        return f"CAST(EXTRACT(EPOCH FROM {later} - {earlier}) AS double precision)"
+
     def instant_literal(self, instant: datetime) -> str:
         """Return a literal with a time zone, since a session's may be any."""
         return f"timestamptz '{instant.isoformat()}'"

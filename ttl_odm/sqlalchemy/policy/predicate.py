@@ -355,7 +355,7 @@ class Predicate:
         return case((limit < end, limit), (end.is_(None), limit), else_=end)
 
     def overdue(self, binding: Binding, columns: SourceColumns) -> SQL:
-        """Return how long a row has been expired, in the clock's unit; NULL if that is unknown.
+        """Return how long a row has been expired, by `Clock.length`; NULL if that is unknown.
 
         NULL for instants before the year 1, with which PostgreSQL can't compute a difference.
         """
@@ -363,7 +363,7 @@ class Predicate:
         is_known = end >= earliest
         if binding.nulls_expire:
             is_known = and_(columns.last_modified.is_not(None), is_known)
-        return case((is_known, self._now - end))
+        return case((is_known, self._clock.length(end, self._now)))
 
     def _seconds(self, binding: Binding, columns: SourceColumns, part: LifetimePart) -> SQL:
         """Return a field of `LifetimeSeconds` for the default that a row inherits."""

@@ -314,7 +314,7 @@ class PartIndex:
         return self._clock.as_bookmark(self.end(self._source))
 
     def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
-        """Return the SELECT of how long the first row has been expired, in the clock's unit."""
+        """Return the SELECT of how long the first row has been expired, by `Clock.length`."""
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
@@ -325,7 +325,8 @@ class PartIndex:
             ended = self._format.instant(self._start(source))
         # PostgreSQL can't subtract from minus infinity.
         first = self._clock.literal(self._clock.earliest)
-        return self._cutoff(seconds) - case((ended < first, first), else_=ended)
+        ended = case((ended < first, first), else_=ended)
+        return self._clock.length(ended, self._cutoff(seconds))
 
     @property
     def shortest(self) -> Seconds | None:

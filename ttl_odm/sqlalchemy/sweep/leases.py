@@ -177,8 +177,8 @@ class Statements:
         """Return the columns that `_state` reads."""
         c, now = self.table.c, _now(connection)
         clock = clock_of(connection.dialect)
-        left = type_coerce(c.acquired_until, clock.storage) - now
-        ago = now - type_coerce(c.recorded_at, clock.storage)
+        left = clock.length(now, type_coerce(c.acquired_until, clock.storage))
+        ago = clock.length(type_coerce(c.recorded_at, clock.storage), now)
         return c.holder, c.token, c.paused, c.history, left, ago
 
     def _at(self, name: str, *criteria: ColumnElement[bool]) -> Update:

@@ -37,6 +37,7 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     DateTime,
+    Double,
     Integer,
     Interval,
     String,
@@ -108,6 +109,12 @@ class Clock(Family):
     def literal(self, sql: str) -> SQL:
         """One of this clock's SQL texts as an expression of the storage type."""
         return literal_column(sql, self.storage)
+
+    def length(self, earlier: SQL, later: SQL) -> SQL:
+        """How long one instant is after another, as `seconds_between` reads it."""
+        if isinstance(self, PostgreSQL):
+            return SQLTemplate(self.between("({0})", "({1})"), Double(), earlier, later)
+        return later - earlier
 
     def as_bookmark(self, place: SQL) -> SQL:
         """A place in one of the sweeper's indexes, as every driver can read it."""

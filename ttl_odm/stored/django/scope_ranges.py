@@ -166,7 +166,8 @@ class ScopedRows:
         cutoff = clock.ago(connection, "instant", "ttl_age")
         # Nothing can be taken from minus infinity.
         began = f"CASE WHEN ttl_began < {earliest} THEN {earliest} ELSE ttl_began END"
-        columns = f"ttl_of, ttl_age, {family.bookmark(cutoff)}, {cutoff} - {began}"
+        overdue = family.between(began, cutoff)
+        columns = f"ttl_of, ttl_age, {family.bookmark(cutoff)}, {overdue}"
         statement = f"SELECT {columns} FROM ({first}) ttl_looked ORDER BY ttl_number"  # noqa: S608 (names that Django quotes)
         with connection.cursor() as cursor:
             cursor.execute(statement, [] if after is None else [after])

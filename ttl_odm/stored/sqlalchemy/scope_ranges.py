@@ -178,7 +178,7 @@ def _next_scopes(
     earliest = clock.literal(clock.earliest)
     began = case((first.c.began < earliest, earliest), else_=first.c.began)
     bookmark = clock.as_bookmark(cutoff)
-    statement = select(first.c.scope, first.c.age, bookmark, cutoff - began)
+    statement = select(first.c.scope, first.c.age, bookmark, clock.length(began, cutoff))
     statement = statement.order_by(first.c.number).options(include_expired())
     return looked_at(connection.execute(statement).all(), clock.per_second)
 
