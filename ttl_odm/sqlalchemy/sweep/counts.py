@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import (
     BigInteger,
     String,
-    and_,
     case,
     cast,
     column,
@@ -25,7 +24,6 @@ from sqlalchemy import (
     literal,
     literal_column,
     null,
-    or_,
     select,
     union_all,
 )
@@ -44,7 +42,7 @@ from ttl_odm.sqlalchemy.purge.statements import (
     is_mysql,
 )
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked, walk_of
-from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading, regclass
+from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading, tree_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Counted, Part
 from ttl_odm.sweeper.facts import latest
@@ -285,7 +283,6 @@ def estimate(connection: Connection, table: Table) -> int | None:
     """Return the database's estimate of a table's rows; None if it keeps none."""
     dialect = connection.dialect.name
     if dialect == "postgresql":
-        tree = func.pg_partition_tree(regclass(connection, table)).table_valued("relid", "isleaf")
         catalog = bare_table(
             "pg_class", column("oid"), column("reltuples"), column("relkind"), schema="pg_catalog"
         )
@@ -296,11 +293,11 @@ def estimate(connection: Connection, table: Table) -> int | None:
             (func.coalesce(*looked).is_not(None), func.pg_stat_get_live_tuples(oid)),
             else_=func.greatest(catalog.c.reltuples, 0),
         )
-        # ANALYZE counts the rows of partitions for the partitioned table once more.
-        is_whole = and_(catalog.c.oid == regclass(connection, table), catalog.c.relkind != "p")
-        leaves = select(tree.c.relid).where(tree.c.isleaf)
         rows = func.sum(believed, type_=BigInteger())
-        estimated = select(rows).where(or_(is_whole, catalog.c.oid.in_(leaves)))
+        relations = select(tree_of(connection, table).c.relid)
+        # ANALYZE counts the rows of partitions for the partitioned table once more.
+        is_counted_once = catalog.c.relkind != "p"
+        estimated = select(rows).where(catalog.c.oid.in_(relations), is_counted_once)
     elif dialect in MYSQL_FAMILY:
         schema, name = name_of(connection, table)
         tables = bare_table(

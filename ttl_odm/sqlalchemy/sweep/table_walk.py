@@ -19,7 +19,7 @@ from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.purge.statements import KeyRange
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
-from ttl_odm.sqlalchemy.sweep.transactions import regclass
+from ttl_odm.sqlalchemy.sweep.transactions import tree_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import Part
 
@@ -109,12 +109,9 @@ def _beginning_of(page: int) -> ColumnElement[Any]:
 
 def count_pages(connection: Connection, table: Table) -> int:
     """Return the number of pages of a table on PostgreSQL, or of its largest child."""
-    relation = regclass(connection, table)
-    tree = func.pg_partition_tree(relation).table_valued("relid")
-    children = select(func.max(func.pg_relation_size(tree.c.relid))).scalar_subquery()
-    own = func.pg_relation_size(relation)  # in no such tree, unless it has children
+    size = func.pg_relation_size(tree_of(connection, table).c.relid)
     page = cast(func.current_setting("block_size"), BigInteger())
-    largest = func.greatest(own, children, type_=BigInteger())
+    largest = func.max(size, type_=BigInteger())
     return int(connection.execute(select(largest // page)).scalar_one())
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import String, cast, column, func, literal, select, true
 from sqlalchemy import table as bare_table
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy.dialects.postgresql import OID, REGCLASS
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -48,7 +48,7 @@ from ttl_odm.sweeper.store import kind_of_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from sqlalchemy import ColumnElement, Connection, Select, Table
+    from sqlalchemy import CTE, ColumnElement, Connection, Select, Table
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -479,3 +479,17 @@ def qualified_name(connection: Connection, table: Table) -> str:
 def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
     """Return the table's name as a `regclass`, for PostgreSQL's functions."""
     return cast(literal(qualified_name(connection, table), String()), REGCLASS())
+
+
+def tree_of(connection: Connection, table: Table) -> CTE:
+    """Return the `relid` of a table on PostgreSQL, its partitions, and tables that inherit it.
+
+    PostgreSQL's `pg_partition_tree` has no table that inherits in the old way (INHERITS).
+    """
+    inherits = bare_table(
+        "pg_inherits", column("inhrelid", OID()), column("inhparent", OID()), schema="pg_catalog"
+    )
+    root = select(cast(regclass(connection, table), OID).label("relid"))
+    tree = root.cte("ttl_odm_tree", recursive=True)
+    below = select(inherits.c.inhrelid).where(inherits.c.inhparent == tree.c.relid)
+    return tree.union(below)
