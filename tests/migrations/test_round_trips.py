@@ -61,6 +61,20 @@ def test_the_schema_is_the_one_that_create_all_makes(
     assert "ttl_odm_migration" not in inspect(engine).get_table_names()
 
 
+@pytest.mark.databases("sqlite")
+def test_a_strict_table_gets_its_columns(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE web_sessions (id TEXT NOT NULL PRIMARY KEY, views INTEGER) STRICT"
+        )
+    here = project(models(3600))
+    here.revision("op.add_ttl('web_sessions', 3600)", "op.drop_ttl('web_sessions')")
+    here.upgrade()
+    columns = {each["name"] for each in inspect(engine).get_columns("web_sessions")}
+    assert columns == {"id", "views", "_ts", "ttl"}
+    here.downgrade()
+
+
 def test_own_ttls_that_are_to_be_kept_are_kept(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
     here.revision("op.add_ttl('web_sessions', 3600)", "op.drop_ttl('web_sessions', keep_ttl=True)")

@@ -336,8 +336,9 @@ class LastModified(TypeDecorator[datetime]):
         return super().__repr__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The storage type of the dialect's clock."""
-        return dialect.type_descriptor(clock_of(dialect).storage)
+        """The storage type of the dialect's clock; SQLite's STRICT tables know no BIGINT."""
+        is_sqlite = dialect.name == "sqlite"
+        return dialect.type_descriptor(Integer() if is_sqlite else clock_of(dialect).storage)
 
     def bind_processor(self, dialect: Dialect) -> Any:
         """Store an aware datetime; a naive one is rejected, since it names no instant."""
