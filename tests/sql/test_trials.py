@@ -7,6 +7,7 @@ tables, transactions and statements are looked after beforehand.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -604,6 +605,39 @@ def test_a_table_whose_statements_are_not_undone_is_looked_at_first(engine: Engi
         assert stored(session) == ["a", "b", "c", "d"]
         session.add_all([Note(id=key) for key in "efg"])
         session.commit()
+
+
+@pytest.mark.databases("mariadb")
+def test_a_table_whose_periods_must_not_overlap_is_looked_at_first(engine: Engine) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Stay(TTLMixin, Own):
+        __tablename__ = "web_sessions"
+        __ttl__ = 3600
+
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+        room: Mapped[int]
+        begin: Mapped[date] = mapped_column(default=date(2030, 1, 1))
+        end: Mapped[date] = mapped_column(default=date(2030, 1, 2))
+
+    Own.metadata.create_all(engine)
+    with engine.begin() as connection:
+        for change in (
+            "ADD PERIOD FOR lasts (begin, end)",
+            "ADD UNIQUE (room, lasts WITHOUT OVERLAPS)",
+        ):
+            connection.execute(text(f"ALTER TABLE web_sessions {change}"))
+    with Session(engine) as session:
+        session.add_all([Stay(id="a", room=1), Stay(id="b", room=2)])
+        session.commit()
+        expire(session, "b")
+        session.add(Stay(id="b", room=3))
+        session.commit()
+        assert stored(session) == ["a", "b"]
+        session.add(Stay(id="c", room=1))
+        with pytest.raises(IntegrityError):
+            session.commit()
 
 
 def test_a_prefixed_insert_is_looked_at_first(engine: Engine, model: Any, sent: list[str]) -> None:

@@ -93,10 +93,10 @@ def is_taken(error: BaseException | None) -> bool:
     return code in codes.taken or "UNIQUE constraint failed" in str(error)
 
 
-def is_denied(error: BaseException | None) -> bool:
-    """Return whether the user lacks a privilege on a table or a column."""
+def is_declined(error: BaseException | None) -> bool:
+    """Return whether an INSERT may not have the clause that tries it."""
     code, codes = _code_and_codes(error)
-    return code in codes.denied
+    return code in codes.declined
 
 
 def is_forbidden(error: BaseException | None) -> bool:

@@ -56,7 +56,7 @@ class ErrorCodes:
         restricted: A foreign key keeps a row.
         refused: Something else in a row keeps it.
         taken: Another row has a key.
-        denied: The user lacks a privilege on a table or a column.
+        declined: The user may not, or this table can't, have the clause `Family.on_conflict`.
         forbidden: A function or a setting is for users with more privileges.
     """
 
@@ -68,7 +68,7 @@ class ErrorCodes:
     restricted: frozenset[str | int] = frozenset()
     refused: frozenset[str | int] = frozenset()
     taken: frozenset[str | int] = frozenset()
-    denied: frozenset[str | int] = frozenset()
+    declined: frozenset[str | int] = frozenset()
     forbidden: frozenset[str | int] = frozenset()
 
 

@@ -159,7 +159,12 @@ class MySQL(Family):
                 1242,  # an upsert met an expired row, which fails by two values in place of one
             }
         ),
-        denied=frozenset({1142, 1143}),  # on the table, on the column
+        declined=frozenset(
+            {
+                *(1142, 1143),  # denied on the table, on the column
+                1235,  # not supported, for a table with a period WITHOUT OVERLAPS
+            }
+        ),
         forbidden=frozenset({1227}),  # a setting
     )
 

@@ -33,7 +33,7 @@ from ttl_odm.django.policy import options
 from ttl_odm.django.policy.bindings import is_historical, policy_in, schema_and_name
 from ttl_odm.django.policy.predicate import Predicate
 from ttl_odm.django.purge.displacement import displace, give_way, give_way_to_upsert
-from ttl_odm.django.purge.errors import is_denied, is_taken
+from ttl_odm.django.purge.errors import is_declined, is_taken
 from ttl_odm.django.purge.references import referring_keys
 from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import Stamp
@@ -374,7 +374,7 @@ def _declines_trials(connection: BaseDatabaseWrapper, table: str, error: Databas
     After any other error the database is asked about the table again: meanwhile a key may have been
     made deferrable.
     """
-    is_about_clause = is_denied(error)  # an ON DUPLICATE KEY UPDATE, for a user who may not update
+    is_about_clause = is_declined(error)
     if is_about_clause:
         _allowed[name_of(connection, table)] = False
     else:

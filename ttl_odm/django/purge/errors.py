@@ -80,9 +80,9 @@ def is_taken(error: DatabaseError) -> bool:
     return errors.is_taken(error.__cause__ or error)
 
 
-def is_denied(error: DatabaseError) -> bool:
-    """Whether the database's user lacks a privilege."""
-    return errors.is_denied(error.__cause__ or error)
+def is_declined(error: DatabaseError) -> bool:
+    """Whether an INSERT may not have the clause that tries it."""
+    return errors.is_declined(error.__cause__ or error)
 
 
 def is_forbidden(error: DatabaseError) -> bool:

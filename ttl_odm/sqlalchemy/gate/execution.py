@@ -40,7 +40,7 @@ from sqlalchemy.engine.interfaces import CacheStats, ExecuteStyle
 from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import is_denied, is_restricted, is_taken
+from ttl_odm.dialects.errors import is_declined, is_restricted, is_taken
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.predicate import (
     INCLUDE_EXPIRED,
@@ -311,12 +311,12 @@ class Trial:
         """
         tables = _known_tables(context.dialect)
         name = compat.place_of(context.execution_options, self.table)
-        is_declined = bool(self.clause) and is_denied(error)  # an ON DUPLICATE KEY UPDATE
-        if is_declined:
+        is_about_clause = bool(self.clause) and is_declined(error)
+        if is_about_clause:
             tables[name] = False, inf
         else:
             tables.pop(name, None)
-        return is_declined
+        return is_about_clause
 
     def complete(self, context: Any, rows: Sequence[Any]) -> Sequence[Any]:
         """Return the rows that a batch has inserted, including those that the trial left out."""
