@@ -63,7 +63,10 @@ def sweep(*swept: Any, **options: Any) -> TargetReport:
 @pytest.mark.databases("postgres")
 def test_intervals_may_have_any_style(message: Any) -> None:
     raw("SET intervalstyle = iso_8601")
-    assert sweep(message).deleted_by_scope == EXPECTED
+    try:
+        assert sweep(message).deleted_by_scope == EXPECTED
+    finally:
+        raw("RESET intervalstyle")
 
 
 @pytest.mark.parametrize("by", ["index", "scan"])

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.django_app.data import kill, raw
 from tests.django_app.shop.models import Nick
+from ttl_odm.django.policy.bindings import binding_of
 from ttl_odm.sweeper import Skip, Sweeper, SweepReport
 
 if TYPE_CHECKING:
@@ -93,3 +94,18 @@ def test_rows_that_a_raw_foreign_key_holds_stay_and_are_counted(backend: Backend
         assert dict(report.targets[0].skips) == {Skip.RESTRICTED: 2}
     finally:
         raw("DROP TABLE holds")
+
+
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.parametrize("by", ["index", "scan"])
+def test_a_session_that_wants_conditions_on_keys_is_swept(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(binding_of(Nick), "sweep", by)
+    fill(25)
+    raw("SET sql_safe_updates = 1")
+    try:
+        assert sweep().deleted == 25
+        assert raw("SELECT @@sql_safe_updates") == [(1,)]
+    finally:
+        raw("SET sql_safe_updates = 0")

@@ -265,7 +265,7 @@ def test_a_sweeper_sets_a_session_back(backend: Backend, made: Any, isolation: A
     engine = create_engine(backend.sync_url, pool_size=1, max_overflow=0, **options)
     names = [
         *("lock_wait_timeout", "innodb_lock_wait_timeout", "autocommit", "time_zone"),
-        *("tx_isolation", "transaction_isolation", "max_statement_time"),
+        *("tx_isolation", "transaction_isolation", "max_statement_time", "sql_safe_updates"),
     ]
     listed = ", ".join(f"'{name}'" for name in names)
     ask = f"SHOW SESSION VARIABLES WHERE Variable_name IN ({listed})"
@@ -276,9 +276,10 @@ def test_a_sweeper_sets_a_session_back(backend: Backend, made: Any, isolation: A
 
     with engine.begin() as connection:
         connection.exec_driver_sql("SET SESSION lock_wait_timeout = 1700, time_zone = '+03:00'")
+        connection.exec_driver_sql("SET SESSION sql_safe_updates = 1")
     before = settings()
-    assert before["lock_wait_timeout"] == "1700"
-    model = made(cart())
+    assert (before["lock_wait_timeout"], before["sql_safe_updates"]) == ("1700", "ON")
+    model = made(cart(sweep="scan"))
     with engine.begin() as connection:
         add(connection, "carts", [(1, None, 2 * HOUR)])
     report = Sweeper(engine, model, statement_timeout=60).run_once()

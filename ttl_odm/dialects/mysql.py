@@ -35,6 +35,9 @@ SHORT_WAITS: Final = {"lock_wait_timeout": 1, "innodb_lock_wait_timeout": 1}
 """Settings of a session: the seconds to wait for a locked table (without it a day, or a year) and
 for a locked row. One second is the shortest wait that both databases accept."""
 
+ANY_ROWS: Final = {"sql_safe_updates": 0}
+"""Lets a session delete rows by conditions without a key, as a walk through a table does."""
+
 NO_WAIT: Final = {"innodb_lock_wait_timeout": 0}
 """Makes a statement fail at once at a locked row; MariaDB only.
 

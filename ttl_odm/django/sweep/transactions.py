@@ -20,7 +20,7 @@ from ttl_odm.dialects.family import (
     denial,
     unlogged_setting,
 )
-from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
+from ttl_odm.dialects.mysql import ANY_ROWS, NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.django.policy.rules import all_rules_below
@@ -76,7 +76,7 @@ def impatient(
         if timeout is not None:
             settings["statement_timeout"] = milliseconds(timeout)
     elif connection.vendor == "mysql":
-        settings |= SHORT_WAITS
+        settings |= SHORT_WAITS | ANY_ROWS
         if timeout is not None and is_mariadb(connection):
             settings["max_statement_time"] = timeout
     else:

@@ -32,7 +32,7 @@ from ttl_odm.dialects.family import (
     denial,
     unlogged_setting,
 )
-from ttl_odm.dialects.mysql import NO_WAIT, SHORT_WAITS
+from ttl_odm.dialects.mysql import ANY_ROWS, NO_WAIT, SHORT_WAITS
 from ttl_odm.dialects.postgresql import milliseconds, relation
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy import compat
@@ -175,7 +175,7 @@ def impatient(
     if dialect.name not in MYSQL_FAMILY:
         yield
         return
-    values: dict[str, float | str] = {**SHORT_WAITS, **settings}
+    values: dict[str, float | str] = {**SHORT_WAITS, **ANY_ROWS, **settings}
     if timeout is not None and dialect.is_mariadb:  # MySQL limits SELECTs only
         values["max_statement_time"] = timeout
     # One statement each way, by session variables: all values are read, then set.
