@@ -607,6 +607,35 @@ def test_a_table_whose_statements_are_not_undone_is_looked_at_first(engine: Engi
         session.commit()
 
 
+@pytest.mark.every_server
+def test_the_keys_of_a_temporary_table_are_free(engine: Engine) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Note(TTLMixin, Own):
+        __tablename__ = "web_sessions"
+        __ttl__ = 3600
+        __ttl_sweep__ = "scan"
+        __table_args__ = {"prefixes": ["TEMPORARY"]}
+
+        id: Mapped[str] = mapped_column(String(20), primary_key=True)
+        name: Mapped[str] = mapped_column(String(20), unique=True)
+
+    with engine.connect() as connection, Session(connection) as session:
+        Own.metadata.create_all(connection)
+        session.add_all([Note(id="a", name="x"), Note(id="b", name="y")])
+        session.commit()
+        expire(session, "a")
+        session.add(Note(id="c", name="x"))
+        session.add(Note(id="a", name="z"))
+        session.commit()
+        assert stored(session) == ["a", "b", "c"]
+        expire(session, "b")
+        session.execute(update(Note).where(Note.id == "c").values(name="y"))
+        session.commit()
+        assert stored(session) == ["a", "c"]
+
+
 @pytest.mark.databases("mariadb")
 def test_a_table_whose_periods_must_not_overlap_is_looked_at_first(engine: Engine) -> None:
     class Own(DeclarativeBase):

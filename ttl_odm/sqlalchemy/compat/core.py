@@ -30,7 +30,7 @@ from sqlalchemy.util import immutabledict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, FromClause
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, FromClause, Table
     from sqlalchemy.dialects.mysql.dml import OnDuplicateClause
     from sqlalchemy.dialects.postgresql.dml import OnConflictDoUpdate
     from sqlalchemy.engine import Dialect
@@ -206,6 +206,11 @@ def is_asked_to_return(compiler: SQLCompiler) -> bool:
 def has_prefixes(statement: Insert | Update) -> bool:
     """Return whether a prefix such as IGNORE or OR REPLACE follows INSERT or UPDATE."""
     return bool(statement._prefixes)
+
+
+def is_temporary(table: Table) -> bool:
+    """Return whether a table is created as a temporary one."""
+    return "TEMPORARY" in map(str.upper, table._prefixes)
 
 
 def is_upsert(statement: Insert | Update) -> bool:

@@ -46,6 +46,7 @@ from ttl_odm.sqlalchemy.compat import (
     emitted,
     invoked,
     is_mysql,
+    is_temporary,
     original,
     selected_names,
     value_lists,
@@ -432,6 +433,8 @@ class KeyPurge:
         # inserted; for an OR it may read, and lock, all of a small table.
         dialect = reclaimer.dialect
         apart = is_mysql(dialect) or (shape.rows == "one" and dialect.name in MYSQL_FAMILY)
+        # MySQL reads a temporary table, which no other session locks, once in a statement.
+        apart = apart and not is_temporary(binding.table)
         if statement is None:
             criteria = self._criteria(shape, apart=apart)
             if shape.selects:
