@@ -129,6 +129,72 @@ def test_keys_of_several_columns_are_walked(engine: Engine, project: Any) -> Non
     assert len(set(stamps)) == 1
 
 
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "(id, shop, PRIMARY KEY (id))",  # SQLite lets NULL into such a key
+        "(id, shop, PRIMARY KEY (shop, id))",
+        "(rowid, id, shop)",
+        "(_rowid_, oid, rowid, id, shop)",
+        "(id, shop, PRIMARY KEY (id)) WITHOUT\n  ROWID",
+    ],
+    ids=["text", "pair", "rowid", "hidden", "without"],
+)
+def test_every_row_is_written_on_sqlite_whatever_its_key(
+    engine: Engine, project: Any, definition: str
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE web_sessions {definition}")
+        for number in range(20):
+            key = "NULL" if number % 3 and "WITHOUT" not in definition else number
+            connection.exec_driver_sql(
+                f"INSERT INTO web_sessions (id, shop) VALUES ({key}, 'x')"  # noqa: S608
+            )
+    here = project(ttl_odm={"batch_rows": 3})
+    here.revision("op.add_ttl('web_sessions', 60)", "op.drop_ttl('web_sessions')")
+    for _ in range(2):
+        here.upgrade()
+        assert all(isinstance(stamp, int) for stamp in rows(engine, "_ts"))
+        assert len(rows(engine, "_ts")) == 20
+        with engine.connect() as connection:
+            assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
+        here.downgrade()
+
+
+@pytest.mark.databases("sqlite")
+def test_a_trigger_stamps_one_row_where_a_column_has_the_name_of_the_rowid(
+    engine: Engine, project: Any
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE web_sessions (rowid TEXT, id INTEGER)")
+        connection.exec_driver_sql("INSERT INTO web_sessions VALUES ('a', 1), ('a', 2), (NULL, 3)")
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 60, touch_trigger=True)")
+    here.upgrade()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE web_sessions SET _ts = 1")
+        connection.exec_driver_sql("UPDATE web_sessions SET id = 9 WHERE id <> 2")
+    assert [stamp > 1 for stamp in rows(engine, "_ts")] == [False, True, True]
+
+
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_walk_ends_over_a_key_that_is_not_read_exactly(engine: Engine, project: Any) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE web_sessions (price FLOAT, id INT, created_at TIMESTAMP NOT NULL "
+            "DEFAULT '2026-01-01 10:00:00', PRIMARY KEY (price, id))"
+        )
+        values = ", ".join(f"(1.1, {number})" for number in range(20))
+        connection.exec_driver_sql(
+            f"INSERT INTO web_sessions (price, id) VALUES {values}"  # noqa: S608
+        )
+    here = project(ttl_odm={"batch_rows": 3})
+    here.revision("op.add_ttl('web_sessions', 60, backfill='created_at')")
+    here.upgrade()
+    assert len(set(rows(engine, "_ts"))) == 1
+
+
 def test_raw_updates_are_stamped_by_the_trigger(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
     here.revision(

@@ -1,8 +1,8 @@
 """The backfill: old rows get their last modification from a column, a few thousand at a time.
 
-It walks along the primary key. Each statement changes only rows whose ``_ts`` still is the instant
-at which the column was added. So a row that was written meanwhile keeps its stamp, and a repeated
-walk changes nothing twice.
+It walks along the primary key, and on SQLite, where that may hold NULL, along the rowid. Each
+statement changes only rows whose ``_ts`` still is the instant at which the column was added. So a
+row that was written meanwhile keeps its stamp, and a repeated walk changes nothing twice.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Row
     from sqlalchemy.engine import Dialect
 
-    from ttl_odm.alembic.runner import Runner
-    from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.alembic.steps import Steps
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -49,34 +48,26 @@ class Backfill:
     """One walk over a table.
 
     Args:
-        runner: Runs the statements.
-        target: The table.
+        steps: The steps of the operation: its table, and what runs the statements.
         since: SQL for the ``_ts`` that old rows have.
         instant: SQL for the ``_ts`` that they get; None keeps theirs.
-        is_rewrite: Whether to write every row, even if nothing changes (see `sqlite`).
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        target: TargetSchema,
-        *,
-        since: str,
-        instant: str | None,
-        is_rewrite: bool,
-    ) -> None:
+    def __init__(self, steps: Steps[Any], *, since: str, instant: str | None) -> None:
         """Read the table's key."""
+        runner, target, rowid = steps.run, steps.target, steps.existing.rowid
         self._runner = runner
         self._label = target.table.fullname
         table = read_columns(runner.connection, target.table.name, target.table.schema)
         self._table = table
-        rowid: ColumnElement[Any] = literal_column("rowid")
-        self._key: list[ColumnElement[Any]] = list(table.primary_key) or [rowid]
+        self._key: list[ColumnElement[Any]] = (
+            [literal_column(rowid)] if rowid else list(table.primary_key)
+        )
         stamp = table.c[target.last_modified.name]
         # No row was modified in the future, so instants after the migration's are ignored.
         new = since if instant is None else clock_of(runner.dialect).least(instant, since)
         value: ColumnElement[Any] = literal_column(new)
-        if is_rewrite:
+        if steps.rewrites_rows:  # every row, even if nothing changes (see `sqlite`)
             value = literal_column(
                 f"CASE WHEN {stamp.name} = {since} THEN COALESCE({new}, {since}) "
                 f"ELSE {stamp.name} END"
@@ -99,10 +90,9 @@ class Backfill:
         with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
                 after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
-                # The last key of the next batch; None if the rest of the table doesn't fill it.
-                query = select(*self._key).select_from(self._table).order_by(*self._key)
-                query = query.where(after).offset(settings.batch_rows - 1).limit(1)
-                bound = connection.execute(query).one_or_none()
+                bound = self._end_of_batch(after, settings.batch_rows)
+                if bound == last:
+                    bound = None  # a key that isn't read exactly, such as a FLOAT: all the rest
                 within = after if bound is None else and_(after, self._compare("<=", bound))
                 statement = self._change.where(within)
                 begin = monotonic()
@@ -114,6 +104,14 @@ class Backfill:
                 if self._runner.dialect.name == "sqlite":
                     # Give other writers as much time: SQLite has one at a time.
                     sleep(monotonic() - begin)
+
+    def _end_of_batch(self, after: ColumnElement[bool], size: int) -> Row[Any] | None:
+        """Return the last key of the next batch; None if the rest of the table doesn't fill it."""
+        if not self._key:
+            return None
+        query = select(*self._key).select_from(self._table).order_by(*self._key)
+        query = query.where(after).offset(size - 1).limit(1)
+        return self._runner.connection.execute(query).one_or_none()
 
     def _compare(self, sign: str, key: Row[Any]) -> ColumnElement[bool]:
         if len(self._key) == 1:

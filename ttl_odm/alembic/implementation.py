@@ -212,11 +212,7 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         if progress.state != "backfilled":
             if not runner.offline and (source is not None or steps.rewrites_rows):
                 assert progress.since is not None  # noqa: S101 (noted with the columns)
-                is_rewrite = steps.rewrites_rows
-                backfill = Backfill(
-                    runner, target, since=progress.since, instant=source, is_rewrite=is_rewrite
-                )
-                backfill.run()
+                Backfill(steps, since=progress.since, instant=source).run()
             progress.note("backfilled")
         steps.settle()
         if op.sweep in INDEXED:

@@ -6,6 +6,7 @@ where it stopped. This module only reads.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -49,7 +50,7 @@ class ExistingSchema:
         misled: The name of this index if it begins with another column than the target's; or "".
         virtual: The names of the virtual columns for the indexes.
         trigger: Whether the trigger exists.
-        without_rowid: Whether it is a table WITHOUT ROWID of SQLite.
+        rowid: A name of SQLite's rowid that no column has; empty for a table WITHOUT ROWID.
         is_partitioned: Whether it is partitioned, on PostgreSQL.
         is_nested: Whether some partitions are partitioned themselves, or are foreign tables.
     """
@@ -65,7 +66,7 @@ class ExistingSchema:
     misled: str = ""
     virtual: tuple[str, ...] = ()
     trigger: bool = False
-    without_rowid: bool = False
+    rowid: str = ""
     is_partitioned: bool = False
     is_nested: bool = False
 
@@ -251,9 +252,17 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> ExistingSchema:
     return ExistingSchema(
         indexes={name: True for kind, name, _ in objects if kind == "index"},
         check=check,
-        without_rowid="WITHOUT ROWID" in definition.rpartition(")")[2].upper(),
+        rowid=_free_rowid(connection, target, definition),
         trigger=trigger in {(kind, name) for kind, name, _ in objects},
     )
+
+
+def _free_rowid(connection: Connection, target: TargetSchema, definition: str) -> str:
+    if re.search(r"\bWITHOUT\s+ROWID\b", definition.rpartition(")")[2], re.IGNORECASE):
+        return ""
+    columns = inspect(connection).get_columns(target.table.name, schema=target.table.schema)
+    taken = {column["name"].lower() for column in columns}
+    return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "")
 
 
 _READERS: Final = {

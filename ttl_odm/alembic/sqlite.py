@@ -205,9 +205,8 @@ class SQLiteSteps(Steps[SQLite]):
         """
         table = self.quote(self.target.table.name)  # without a schema, as a trigger requires
         new, old = f"NEW.{self.stamp}", f"OLD.{self.stamp}"
-        key = ["rowid"]
-        if self.existing.without_rowid:
-            key = [self.quote(column.name) for column in self.existing.primary_key]
+        columns = [self.quote(column.name) for column in self.existing.primary_key]
+        key = [self.existing.rowid] if self.existing.rowid else columns or ["rowid"]
         same_row = " AND ".join(f"{column} = NEW.{column}" for column in key)
         stamping = f"UPDATE {table} SET {self.stamp} = {self.family.stamp} WHERE {same_row}"
         when = f"FOR EACH ROW WHEN {new} IS {old} AND {new} <> {self.family.stamp}"
