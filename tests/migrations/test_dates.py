@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, inspect
+from sqlalchemy import DateTime, Integer, inspect
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import mapped_column
 
@@ -60,6 +60,23 @@ def test_a_removed_declaration_drops_its_index(engine: Engine, project: Any) -> 
     here.upgrade()
     here.check()
     assert inspect(engine).get_indexes("events") == []
+
+
+@pytest.mark.parametrize("name", ["ttl", "_ts"])
+def test_a_column_of_dates_may_have_the_name_of_one_of_ours(
+    engine: Engine, project: Any, name: str
+) -> None:
+    def named(**declared: Any) -> Any:
+        return models(ends=mapped_column(name, Integer), name="events", **declared)
+
+    named().metadata.create_all(engine)
+    here = project(named(__ttl__=ExpireAt(name, unit="s")))
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        assert len(inspect(engine).get_indexes("events")) == 1
+        here.downgrade()
 
 
 def test_a_new_table_is_created_with_its_index(engine: Engine, project: Any) -> None:

@@ -69,9 +69,9 @@ class TargetSchema:
         table = Table(name, MetaData(), last_modified_column(), ttl_column(_Owner), schema=schema)
         declared.add_check(table, table.c[OWN_TTL])
         if not isinstance(policy, TTL):
-            dates = Column(policy.field, Integer())
-            table.append_column(dates)
-            declared.add_index_on(dates)
+            if policy.field not in table.c:  # it may be called as one of the contract's
+                table.append_column(Column(policy.field, Integer()))
+            declared.add_index_on(table.c[policy.field])
             return cls(table, policy, policy.field)
         if (policy.last_modified, policy.override) != (LAST_MODIFIED, OWN_TTL):
             return cls(table, policy, policy.last_modified)
