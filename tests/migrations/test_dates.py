@@ -62,6 +62,39 @@ def test_a_removed_declaration_drops_its_index(engine: Engine, project: Any) -> 
     assert inspect(engine).get_indexes("events") == []
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_policy_may_change_to_another_column(
+    engine: Engine, project: Any, *, keeps: bool
+) -> None:
+    events(__ttl__=ExpireAt("ends")).metadata.create_all(engine)
+    former = {"ends": mapped_column(DateTime)} if keeps else {}
+    closes = mapped_column(DateTime, nullable=True)
+    here = project(models(ExpireAt("closes"), "events", closes=closes, **former))
+    text = here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        names = {index["name"] for index in inspect(engine).get_indexes("events")}
+        assert names == {"ix_events_closes_ttl"}
+        here.downgrade()
+        names = {index["name"] for index in inspect(engine).get_indexes("events")}
+        assert names == {"ix_events_ends_ttl"}
+    (first, *_), _ = lines(text)
+    assert first == "op.drop_ttl('events', ttl_odm.ExpireAt('ends'))"
+
+
+def test_a_policy_may_go_with_its_column(engine: Engine, project: Any) -> None:
+    events(__ttl__=ExpireAt("ends")).metadata.create_all(engine)
+    here = project(models(name="events"))
+    here.autogenerate()
+    here.upgrade()
+    here.check()
+    here.downgrade()
+    assert [index["name"] for index in inspect(engine).get_indexes("events")] == [
+        "ix_events_ends_ttl"
+    ]
+
+
 @pytest.mark.parametrize("name", ["ttl", "_ts"])
 def test_a_column_of_dates_may_have_the_name_of_one_of_ours(
     engine: Engine, project: Any, name: str

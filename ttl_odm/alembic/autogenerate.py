@@ -253,7 +253,8 @@ class _Comparison:
             return
         if not changed and not self._is_included(key, table):
             return
-        self._upgrade.ops.insert(min(position, len(self._upgrade.ops)), operation)
+        position = min(position, len(self._upgrade.ops))
+        self._upgrade.ops.insert(position, operation)
 
     def _compare_notes(self, key: Key, table: Table, binding: Binding) -> None:
         """Replace an older policy that the database holds for a table with dates of its own."""
@@ -408,12 +409,16 @@ class _Comparison:
                 policy = binding.default.policy
             elif binding is not None and binding.max_lifetime is not None:
                 policy = ExpireAfter(names[0], binding.max_lifetime.seconds)
-            make = DropTTLOp if isinstance(line, ops.DropIndexOp) else AddTTLOp
+            if TargetSchema.of(modified.table_name, policy, modified.schema).dates != names[0]:
+                policy = target.policy  # the model reads another column now
             modified.ops.remove(line)
-            position = self._upgrade.ops.index(modified) + 1
-            self._upgrade.ops.insert(
-                position, make(modified.table_name, policy, schema=modified.schema)
-            )
+            position = self._upgrade.ops.index(modified)
+            if isinstance(line, ops.DropIndexOp):  # before its column is dropped
+                op = DropTTLOp(modified.table_name, policy, schema=modified.schema)
+            else:
+                op = AddTTLOp(modified.table_name, policy, schema=modified.schema)
+                position += 1
+            self._upgrade.ops.insert(position, op)
         if not modified.ops:
             self._upgrade.ops.remove(modified)
 
