@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import ForeignKey, Integer, MetaData, inspect, text
+from sqlalchemy import ForeignKey, Index, Integer, MetaData, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
@@ -250,6 +250,23 @@ def test_batches_are_written_around_the_other_lines(before: Any, project: Any) -
     here.upgrade()
     here.check()
     here.downgrade()
+
+
+def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project: Any) -> None:
+    models().metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    indexed = models(60, __table_args__=(Index("ix_by_time", "views", "_ts"), Index("ix_t", "_ts")))
+    here = project(indexed)
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        here.downgrade()
+    here.upgrade()
+    here.metadata = models(60).metadata
+    written = here.autogenerate()
+    assert "op.drop_index(op.f('ix_t')" in written
+    assert "_ttl(" not in written
 
 
 @pytest.mark.slow

@@ -255,6 +255,8 @@ class _Comparison:
             return
         position = min(position, len(self._upgrade.ops))
         self._upgrade.ops.insert(position, operation)
+        if isinstance(operation, AddTTLOp):
+            self._put_off(changed, target, position + 1)
 
     def _compare_notes(self, key: Key, table: Table, binding: Binding) -> None:
         """Replace an older policy that the database holds for a table with dates of its own."""
@@ -404,21 +406,15 @@ class _Comparison:
             target = TargetSchema.of(modified.table_name, ExpireAt(names[0]), modified.schema)
             if line.index_name not in target.index_names:
                 continue
-            policy = target.policy
-            if binding is not None and not isinstance(binding.policy, TTL):
-                policy = binding.default.policy
-            elif binding is not None and binding.max_lifetime is not None:
-                policy = ExpireAfter(names[0], binding.max_lifetime.seconds)
-            if TargetSchema.of(modified.table_name, policy, modified.schema).dates != names[0]:
-                policy = target.policy  # the model reads another column now
+            policy = target.policy if binding is None else _policy_on(names[0], binding)
             modified.ops.remove(line)
             position = self._upgrade.ops.index(modified)
-            if isinstance(line, ops.DropIndexOp):  # before its column is dropped
-                op = DropTTLOp(modified.table_name, policy, schema=modified.schema)
-            else:
-                op = AddTTLOp(modified.table_name, policy, schema=modified.schema)
-                position += 1
-            self._upgrade.ops.insert(position, op)
+            make: type[AddTTLOp | DropTTLOp] = DropTTLOp  # before its column is dropped
+            if isinstance(line, ops.CreateIndexOp):
+                make, position = AddTTLOp, position + 1
+            self._upgrade.ops.insert(
+                position, make(modified.table_name, policy, schema=modified.schema)
+            )
         if not modified.ops:
             self._upgrade.ops.remove(modified)
 
@@ -430,6 +426,29 @@ class _Comparison:
             for op in self._upgrade.ops
             if isinstance(op, ops.ModifyTableOps) and op.table_name == name and op.schema in schemas
         ]
+
+    def _put_off(
+        self, changed: list[ops.ModifyTableOps], target: TargetSchema, position: int
+    ) -> None:
+        """Move the application's indexes on TTL's columns to where these columns are there."""
+
+        def needs_columns(op: ops.MigrateOperation) -> bool:
+            names: list[Any] = []
+            if isinstance(op, ops.CreateIndexOp):
+                names = [getattr(column, "name", column) for column in op.to_index().expressions]
+            elif isinstance(op, ops.CreateUniqueConstraintOp):
+                names = list(op.columns)
+            return not set(target.table.c.keys()).isdisjoint(names)
+
+        for modified in changed:
+            late = [op for op in modified.ops if needs_columns(op)]
+            if not late:
+                continue
+            later = ops.ModifyTableOps(modified.table_name, late, schema=modified.schema)
+            self._upgrade.ops.insert(position, later)
+            modified.ops[:] = [op for op in modified.ops if op not in late]
+            if not modified.ops:
+                self._upgrade.ops.remove(modified)
 
     def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema) -> int:
         """Remove what our operation does; return the position after the table's operations."""
@@ -465,6 +484,18 @@ def _policy(binding: Binding) -> Policy:
     if adds_columns(binding):
         return TTL(default_now(binding), max_lifetime=seconds, created=created, timezone=zone)
     return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
+
+
+def _policy_on(dates: str, binding: Binding) -> Policy:
+    """Return a table's policy on a column of dates, as the operation for its index gets it."""
+    policy: Policy = ExpireAt(dates)
+    if not isinstance(binding.policy, TTL):
+        policy = binding.default.policy
+    elif binding.max_lifetime is not None:
+        policy = ExpireAfter(dates, binding.max_lifetime.seconds)
+    # The model may read another column by now.
+    is_former = not isinstance(policy, (ExpireAfter, ExpireAt)) or policy.field != dates
+    return ExpireAt(dates) if is_former else policy
 
 
 def _creates(op: ops.CreateTableOp, key: Key) -> bool:
