@@ -170,7 +170,6 @@ def test_a_script_can_not_enforce_a_check_that_is_there(project: Any) -> None:
         here.script()
 
 
-@pytest.mark.databases("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("copies", [False, True])
 def test_a_column_that_is_taken_over_gets_the_check(
     engine: Engine, project: Any, created: Any, *, copies: bool
@@ -209,3 +208,23 @@ def test_a_check_that_is_missing_is_put_back(engine: Engine, project: Any) -> No
     here.upgrade()
     here.check()
     assert catalogue(engine, "web_sessions") == made
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("end", [")", "-- the end (or so)\n)", ") WITHOUT ROWID"])
+def test_sqlites_definition_gets_the_check_wherever_it_ends(
+    engine: Engine, project: Any, end: str
+) -> None:
+    definition = "id VARCHAR(40) PRIMARY KEY NOT NULL, views INTEGER NOT NULL, ttl INTEGER"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE web_sessions ({definition} {end}")
+    fill(engine, "web_sessions")
+    here = project(models(3600))
+    here.autogenerate()
+    here.upgrade()
+    here.check()
+    assert not takes_wrong_ttls(engine)
+    here.revision("op.drop_ttl('web_sessions')", "op.add_ttl('web_sessions', 60)")
+    here.upgrade()
+    with engine.connect() as connection:
+        assert "ttl" not in connection.scalar(text("SELECT sql FROM sqlite_master"))

@@ -77,6 +77,23 @@ class SQLiteSteps(Steps[SQLite]):
             self.run.patiently(lambda: self._redefine(change, check), "the file")
         if self.existing.check == "outdated":
             self.replace_check()
+        elif self.existing.check == "missing" and not self.lacks(own.name):
+            self._add_check()
+
+    def _add_check(self) -> None:
+        """Add the CHECK to the stored definition: its column was there without one."""
+        condition = self.target.condition(self.dialect)
+        clause = f"CONSTRAINT {self.quote(self.target.check_name)} CHECK ({condition})"
+
+        def change(sql: str) -> str:
+            columns, _, options = sql.rpartition(")")
+            return f"{columns}, {clause}){options}"
+
+        def check() -> None:
+            # SQLite reads the definition here, and raises if it can't.
+            self.run.connection.exec_driver_sql(f"SELECT 1 FROM {self.table} LIMIT 0")
+
+        self.run.patiently(lambda: self._redefine(change, check), "the file")
 
     def replace_check(self) -> None:
         """Replace the CHECK in the stored definition by this release's."""
