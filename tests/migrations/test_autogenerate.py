@@ -269,6 +269,40 @@ def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project
     assert "_ttl(" not in written
 
 
+def test_a_renamed_table_gets_its_indexes_and_loses_ttl(engine: Engine, project: Any) -> None:
+    models(60).metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    here = project(models(60, name="logins"))
+    here.revision("op.rename_table('web_sessions', 'logins')")
+    here.upgrade()
+    here.autogenerate()
+    here.upgrade()
+    here.check()
+    here.revision("op.drop_ttl('logins')", "op.add_ttl('logins', 60)")
+    here.upgrade()
+    assert {each["name"] for each in inspect(engine).get_columns("logins")} == {"id", "views"}
+    here.downgrade()
+    here.upgrade()
+    here.metadata = models(name="logins").metadata
+    here.check()
+
+
+def test_a_renamed_tables_ttl_is_dropped_and_its_downgrade_adds_it(
+    engine: Engine, project: Any
+) -> None:
+    models(60).metadata.create_all(engine)
+    fill(engine, "web_sessions")
+    here = project(models(name="logins"))
+    here.revision("op.rename_table('web_sessions', 'logins')")
+    here.upgrade()
+    up, _ = lines(here.autogenerate())
+    assert up == ["op.drop_ttl('logins')"]
+    here.upgrade()
+    here.check()
+    here.downgrade()
+    assert "_ts" in {each["name"] for each in inspect(engine).get_columns("logins")}
+
+
 @pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_a_table_in_another_schema_is_compared_there(engine: Engine, project: Any) -> None:

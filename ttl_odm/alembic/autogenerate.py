@@ -29,7 +29,7 @@ from ttl_odm.alembic.link_comparison import LinkComparison, compared_links
 from ttl_odm.alembic.operations import AddTTLOp, AlterTTLOp, Declared, DropTTLOp
 from ttl_odm.alembic.progress import PROGRESS_TABLE
 from ttl_odm.alembic.reflection import read_schema
-from ttl_odm.alembic.target_schema import TargetSchema, adds_columns
+from ttl_odm.alembic.target_schema import TargetSchema, adds_columns, is_of_sweeper
 from ttl_odm.core.policy import TTL, ExpireAfter, ExpireAt, default_extension
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END
 from ttl_odm.sqlalchemy.policy.bindings import INFO_KEY, binding_of
@@ -368,14 +368,14 @@ class _Comparison:
         if target.last_modified.name not in names:
             return
         existing = read_schema(self._connection, target)
-        if existing.check == "missing":
+        indexes = [name for name in existing.indexes if is_of_sweeper(name)]
+        if existing.check == "missing" and not indexes:
             return  # A column of that name that TTL didn't add.
-        has_any = any(index in existing.indexes for index in target.index_names)
         added = AddTTLOp(
             op.table_name,
             None,
             schema=op.schema,
-            sweep="index" if has_any else "scan",
+            sweep="index" if indexes else "scan",
             keep_ttl=reverse is None and target.own_ttl.name not in names,
             in_transaction=reverse is not None,
         )
@@ -385,7 +385,7 @@ class _Comparison:
         if reverse is not None:
             reverse.columns = _without(reverse.columns, target, existing.check_name)
         for modified in self._modifications(op.table_name, op.schema):
-            self._strip(modified, target)
+            self._strip(modified, target, *indexes)
 
     def _compare_date_index(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
         """Replace Alembic's operation for the index on a table's dates, which would lock it."""
@@ -450,9 +450,9 @@ class _Comparison:
             if not modified.ops:
                 self._upgrade.ops.remove(modified)
 
-    def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema) -> int:
+    def _strip(self, modified: ops.ModifyTableOps, target: TargetSchema, *indexes: str) -> int:
         """Remove what our operation does; return the position after the table's operations."""
-        ours = {*target.table.c.keys(), INHERITED_END, OWN_END, *target.index_names}
+        ours = {*target.table.c.keys(), INHERITED_END, OWN_END, *target.index_names, *indexes}
 
         def subject(op: ops.MigrateOperation) -> str | None:
             if isinstance(op, ops.AddColumnOp):

@@ -179,7 +179,7 @@ class MySQLSteps(Steps[MySQL]):
 
     def drop_indexes(self) -> None:
         """Drop the indexes one by one, then the columns: together they would copy the table."""
-        for name in reversed(self.target.index_names):
+        for name in reversed(self.indexes_to_drop):
             if self.is_there(name in self.existing.indexes):
                 drop = f"DROP INDEX {self.quote(name)}"
                 self.run.briefly([f"ALTER TABLE {self.table} {drop}, {self._without_copy}"])

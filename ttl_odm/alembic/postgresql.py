@@ -124,7 +124,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def drop_indexes(self) -> None:
         """Drop the indexes while others write."""
-        for name in self.target.index_names:
+        for name in self.indexes_to_drop:
             if self.is_there(name in self.existing.indexes):
                 self._drop_index(name)
 

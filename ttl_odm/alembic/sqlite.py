@@ -193,7 +193,7 @@ class SQLiteSteps(Steps[SQLite]):
 
     def drop_indexes(self) -> None:
         """Drop the indexes, which is instant."""
-        for name in self.target.index_names:
+        for name in self.indexes_to_drop:
             if self.is_there(name in self.existing.indexes):
                 self.run.briefly([f"DROP INDEX IF EXISTS {self.schema}{self.quote(name)}"])
 

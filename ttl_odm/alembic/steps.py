@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sqlalchemy import String, literal
 
-from ttl_odm.alembic.target_schema import as_text
+from ttl_odm.alembic.target_schema import as_text, is_of_sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NEVER_FOR_OLD_ROWS = "-1"
 """SQL for the ttl of old rows that never expire."""
-
 
 F = TypeVar("F", bound="Family")
 
@@ -66,6 +65,15 @@ class Steps(ABC, Generic[F]):
     def is_there(self, exists: bool) -> bool:  # noqa: FBT001
         """Whether something exists that can be dropped; a script assumes that it does."""
         return self.run.offline or exists
+
+    @property
+    def indexes_to_drop(self) -> list[str]:
+        """The names of the sweeper's indexes, and of those that a renamed table has kept."""
+        names = self.target.index_names
+        if self.target.dates is not None:
+            return names
+        kept = (name for name in self.existing.indexes if is_of_sweeper(name))
+        return [*names, *(name for name in kept if name not in names)]
 
     def lacks(self, column: str) -> bool:
         """Whether a column is missing."""

@@ -48,6 +48,14 @@ LAST_MODIFIED = "_ts"
 OWN_TTL = "ttl"
 
 
+def is_of_sweeper(index: str) -> bool:
+    """Whether a name is that of an index over TTL's columns, made for whatever table.
+
+    A table keeps the names of its indexes when it is renamed.
+    """
+    return index.endswith(("_ttl_inherited", "_ttl_own"))
+
+
 @dataclass(frozen=True)
 class TargetSchema:
     """A table's TTL as a migration should make it.
