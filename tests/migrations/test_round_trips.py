@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import DateTime, create_engine, inspect, text
+from sqlalchemy.orm import mapped_column
 
 from tests.backends import fresh
 from tests.migrations.conftest import models
 from tests.migrations.projects import catalogue, without_a_copy
+from ttl_odm import ExpireAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +136,38 @@ def test_names_that_need_quotes_and_schemas_are_taken(
         here.upgrade()
         here.check()
         assert catalogue(engine, name) == catalogue(pristine, name)
+        here.downgrade()
+
+
+@pytest.mark.parametrize("name", ["учётные_записи_пользователей", "表" * 20])
+def test_names_that_have_more_bytes_than_letters_are_taken(
+    engine: Engine, pristine: Engine, project: Any, name: str
+) -> None:
+    models(name=name).metadata.create_all(engine)
+    model = models(60, name=name)
+    model.metadata.create_all(pristine)
+    here = project(model)
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        made = without_a_copy(engine, catalogue(pristine, name))
+        assert catalogue(engine, name) == made
+        here.downgrade()
+
+
+@pytest.mark.parametrize("column", ["when_this_reservation_of_a_table_for_guests_ends", "終" * 20])
+def test_a_column_of_a_long_name_gets_an_index(engine: Engine, project: Any, column: str) -> None:
+    def named(**declared: Any) -> Any:
+        return models(ends=mapped_column(column, DateTime), **declared)
+
+    named().metadata.create_all(engine)
+    here = project(named(__ttl__=ExpireAt(column)))
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        assert len(inspect(engine).get_indexes("web_sessions")) == 1
         here.downgrade()
 
 

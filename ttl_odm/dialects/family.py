@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 MAX_NAME: Final = 60
-"""The most characters in a name of ours: PostgreSQL allows 63, MariaDB 64."""
+"""The most bytes in a name of ours: PostgreSQL allows 63 bytes, MariaDB 64 characters."""
+
+_MAX_SUFFIX: Final = 39
+"""How many bytes of a suffix, which may have a column's name, leave room for the table's."""
 
 _DAY: Final = (
     "[0-9][0-9][0-9][0-9]-"
@@ -332,16 +335,21 @@ def as_value(name: str) -> str:
 def index_name(table: str, suffix: str) -> str:
     """Return the name of an index, the same everywhere and short enough for every database."""
     name = f"ix_{table}_{suffix}"
-    if len(name) <= MAX_NAME:
+    if len(name.encode()) <= MAX_NAME:
         return name
-    digest = hashlib.sha256(table.encode()).hexdigest()[:8]
-    return f"ix_{table[: MAX_NAME - len(suffix) - 13]}_{digest}_{suffix}"
+    ending = suffix.encode()[-_MAX_SUFFIX:].decode(errors="ignore")
+    shortened = table if ending == suffix else name
+    digest = hashlib.sha256(shortened.encode()).hexdigest()[:8]
+    room = MAX_NAME - len(ending.encode()) - len(f"ix__{digest}_")
+    beginning = table.encode()[:room].decode(errors="ignore")
+    return f"ix_{beginning}_{digest}_{ending}"
 
 
 def derived_name(name: str, suffix: str) -> str:
     """Return a name derived from another one, short enough for every database."""
     derived = f"{name}_{suffix}"
-    return derived if len(derived) <= MAX_NAME else index_name(name, suffix).removeprefix("ix_")
+    fits = len(derived.encode()) <= MAX_NAME
+    return derived if fits else index_name(name, suffix).removeprefix("ix_")
 
 
 # --- writes that replicas and subscribers don't get --------------------------------------------
