@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ttl_odm.dialects.errors import message_of
-from ttl_odm.errors import TTLConfigurationError, TTLError
+from ttl_odm.errors import InvalidTTL, TTLConfigurationError, TTLError
 from ttl_odm.sweeper.command_line import Status, without_passwords
 from ttl_odm.sweeper.text import without_controls
 
@@ -63,7 +63,7 @@ def readable_errors() -> Iterator[None]:
         yield
     except click.ClickException:
         raise
-    except TTLConfigurationError as error:
+    except (TTLConfigurationError, InvalidTTL) as error:
         raise UsageError(in_one_line(error)) from error
     except TTLError as error:
         raise FailedError(in_one_line(error)) from error
