@@ -269,6 +269,21 @@ def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project
     assert "_ttl(" not in written
 
 
+def test_an_index_of_the_applications_own_goes_before_our_columns(
+    engine: Engine, project: Any
+) -> None:
+    indexes = Index("ix_by_time", "views", "_ts"), Index("ix_t", "_ts", unique=True)
+    models(60, __table_args__=indexes).metadata.create_all(engine)
+    here = project(models())
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        here.downgrade()
+    names = {index["name"] for index in inspect(engine).get_indexes("web_sessions")}
+    assert {"ix_by_time", "ix_t"} <= names
+
+
 def test_a_renamed_table_gets_its_indexes_and_loses_ttl(engine: Engine, project: Any) -> None:
     models(60).metadata.create_all(engine)
     fill(engine, "web_sessions")

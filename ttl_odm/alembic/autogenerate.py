@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import alembic.util
 from alembic.autogenerate import comparators
 from alembic.operations import ops
-from sqlalchemy import MetaData, Table
+from sqlalchemy import MetaData, Table, UniqueConstraint
 
 from ttl_odm.alembic.aspects import (
     aspect_of,
@@ -256,7 +256,7 @@ class _Comparison:
         position = min(position, len(self._upgrade.ops))
         self._upgrade.ops.insert(position, operation)
         if isinstance(operation, AddTTLOp):
-            self._put_off(changed, target, position + 1)
+            self._move(changed, target, position + 1)
 
     def _compare_notes(self, key: Key, table: Table, binding: Binding) -> None:
         """Replace an older policy that the database holds for a table with dates of its own."""
@@ -381,11 +381,15 @@ class _Comparison:
         )
         for aspect in on_table(in_database(), self._connection, target, []):
             added.change(aspect.keeping(added.verb))
-        self._upgrade.ops.insert(self._upgrade.ops.index(op), added.reverse())
+        position = self._upgrade.ops.index(op)
+        self._upgrade.ops.insert(position, added.reverse())
         if reverse is not None:
             reverse.columns = _without(reverse.columns, target, existing.check_name)
-        for modified in self._modifications(op.table_name, op.schema):
+        modifications = self._modifications(op.table_name, op.schema)
+        for modified in modifications:
             self._strip(modified, target, *indexes)
+        if reverse is None:
+            self._move(modifications, target, position)  # here: before the columns are dropped
 
     def _compare_date_index(self, modified: ops.ModifyTableOps, table: Table | None) -> None:
         """Replace Alembic's operation for the index on a table's dates, which would lock it."""
@@ -427,21 +431,11 @@ class _Comparison:
             if isinstance(op, ops.ModifyTableOps) and op.table_name == name and op.schema in schemas
         ]
 
-    def _put_off(
-        self, changed: list[ops.ModifyTableOps], target: TargetSchema, position: int
-    ) -> None:
-        """Move the application's indexes on TTL's columns to where these columns are there."""
-
-        def needs_columns(op: ops.MigrateOperation) -> bool:
-            names: list[Any] = []
-            if isinstance(op, ops.CreateIndexOp):
-                names = [getattr(column, "name", column) for column in op.to_index().expressions]
-            elif isinstance(op, ops.CreateUniqueConstraintOp):
-                names = list(op.columns)
-            return not set(target.table.c.keys()).isdisjoint(names)
-
+    def _move(self, changed: list[ops.ModifyTableOps], target: TargetSchema, position: int) -> None:
+        """Move what makes or drops the application's indexes on TTL's columns to a position."""
+        columns = set(target.table.c.keys())
         for modified in changed:
-            late = [op for op in modified.ops if needs_columns(op)]
+            late = [op for op in modified.ops if not columns.isdisjoint(_indexed(op))]
             if not late:
                 continue
             later = ops.ModifyTableOps(modified.table_name, late, schema=modified.schema)
@@ -484,6 +478,17 @@ def _policy(binding: Binding) -> Policy:
     if adds_columns(binding):
         return TTL(default_now(binding), max_lifetime=seconds, created=created, timezone=zone)
     return ExpireAfter(created, seconds, timezone=zone, unit=policy.unit)
+
+
+def _indexed(op: ops.MigrateOperation) -> set[str]:
+    """Return the columns of an index or a unique key that an operation makes or drops."""
+    if isinstance(op, (ops.CreateIndexOp, ops.DropIndexOp)):
+        columns = op.to_index().expressions
+        return {str(getattr(column, "name", column)) for column in columns}
+    if isinstance(op, (ops.CreateUniqueConstraintOp, ops.DropConstraintOp)):
+        constraint = op.to_constraint()
+        return set(constraint.columns.keys()) if isinstance(constraint, UniqueConstraint) else set()
+    return set()
 
 
 def _policy_on(dates: str, binding: Binding) -> Policy:
