@@ -302,6 +302,15 @@ def test_a_renamed_table_gets_its_indexes_and_loses_ttl(engine: Engine, project:
     here.check()
 
 
+def test_a_renamed_table_loses_its_trigger_too(before: Any, engine: Engine, project: Any) -> None:
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 60, touch_trigger=True)")
+    here.revision("op.rename_table('web_sessions', 'logins')\n    op.drop_ttl('logins')")
+    here.upgrade()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE logins SET views = 1"))
+
+
 def test_a_renamed_tables_ttl_is_dropped_and_its_downgrade_adds_it(
     engine: Engine, project: Any
 ) -> None:

@@ -160,7 +160,7 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
 
     def drop_trigger(self) -> None:
         """Drop the trigger, whose name has no schema, and its function."""
-        if self.is_there(self.existing.trigger):
+        if self.is_there(bool(self.existing.trigger)):
             drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
             self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
 

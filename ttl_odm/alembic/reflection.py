@@ -32,6 +32,10 @@ _OF_THE_CLOCK: Final = ("clock_timestamp", "timestampdiff", "julianday")
 """A default with one of these words is the database's clock, not the instant of the migration."""
 
 
+TOUCH: Final = "_ttl_touch"
+"""How the name of a table's trigger ends, after a name that the table has or had."""
+
+
 @dataclass(frozen=True)
 class ExistingSchema:
     """The state of one table.
@@ -49,7 +53,7 @@ class ExistingSchema:
         scope: The column of scopes with which the index over inheriting rows begins, if one does.
         misled: The name of this index if it begins with another column than the target's; or "".
         virtual: The names of the virtual columns for the indexes.
-        trigger: Whether the trigger exists.
+        trigger: The name of the trigger, which a renamed table keeps; empty if there is none.
         rowid: A name of SQLite's rowid that no column has; empty for a table WITHOUT ROWID.
         is_partitioned: Whether it is partitioned, on PostgreSQL.
         is_nested: Whether some partitions are partitioned themselves, or are foreign tables.
@@ -65,7 +69,7 @@ class ExistingSchema:
     scope: str | None = None
     misled: str = ""
     virtual: tuple[str, ...] = ()
-    trigger: bool = False
+    trigger: str = ""
     rowid: str = ""
     is_partitioned: bool = False
     is_nested: bool = False
@@ -176,7 +180,6 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> ExistingSche
     names = {
         "table": target.plain(connection.dialect),
         "check": target.check_name,
-        "touch": target.name_of("tg_", "ttl_touch"),
     }
     indexes = connection.execute(_POSTGRESQL_INDEXES, names).all()
     is_validated, trigger, is_partitioned, is_nested = connection.execute(
@@ -188,7 +191,7 @@ def _on_postgresql(connection: Connection, target: TargetSchema) -> ExistingSche
     return ExistingSchema(
         indexes={name: bool(valid) for name, valid in indexes},
         check=check,
-        trigger=trigger,
+        trigger=trigger or "",
         is_partitioned=is_partitioned,
         is_nested=is_partitioned and is_nested,
     )
@@ -201,7 +204,8 @@ _POSTGRESQL_INDEXES: Final = text(
 _POSTGRESQL_OTHERS: Final = text(
     "SELECT (SELECT convalidated FROM pg_constraint "
     "WHERE conrelid = t.oid AND contype = 'c' AND conname = :check), "
-    "EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = t.oid AND tgname = :touch), "
+    "(SELECT max(tgname::text) FROM pg_trigger WHERE tgrelid = t.oid "
+    f"AND right(tgname::text, {len(TOUCH)}) = '{TOUCH}'), "
     "t.relkind = 'p', EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = t.oid AND c.relkind <> 'r') "
     "FROM pg_class t WHERE t.oid = CAST(:table AS regclass)"
@@ -210,8 +214,7 @@ _POSTGRESQL_OTHERS: Final = text(
 
 def _on_mysql(connection: Connection, target: TargetSchema) -> ExistingSchema:
     table = target.table
-    touch = target.name_of("tg_", "ttl_touch")
-    names = {"schema": table.schema, "table": table.name, "touch": touch}
+    names = {"schema": table.schema, "table": table.name}
     indexes = connection.execute(_MYSQL_INDEXES, names).scalars()
     show = f"SHOW CREATE TABLE {target.quoted(connection.dialect)}"
     _, definition = connection.exec_driver_sql(show).one()
@@ -224,7 +227,7 @@ def _on_mysql(connection: Connection, target: TargetSchema) -> ExistingSchema:
         check_name="" if check is None else check.name,
         # SQLAlchemy doesn't reflect a default that is an expression without parentheses.
         stamps=_is_of_the_clock(stamp.lower()),
-        trigger=bool(connection.scalar(_MYSQL_TRIGGER, names)),
+        trigger=connection.scalar(_MYSQL_TRIGGER, names) or "",
     )
 
 
@@ -233,8 +236,9 @@ _MYSQL_INDEXES: Final = text(
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
 )
 _MYSQL_TRIGGER: Final = text(
-    "SELECT 1 FROM information_schema.triggers "
-    "WHERE trigger_schema = COALESCE(:schema, DATABASE()) AND trigger_name = :touch"
+    "SELECT max(trigger_name) FROM information_schema.triggers "
+    "WHERE trigger_schema = COALESCE(:schema, DATABASE()) AND event_object_table = :table "
+    f"AND RIGHT(trigger_name, {len(TOUCH)}) = '{TOUCH}'"
 )
 
 
@@ -248,12 +252,12 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> ExistingSchema:
     check: Check = "missing"
     if target.check_name in definition:
         check = "there" if target.condition(connection.dialect) in definition else "outdated"
-    trigger = "trigger", target.name_of("tg_", "ttl_touch")
+    triggers = (name for kind, name, _ in objects if kind == "trigger" and name.endswith(TOUCH))
     return ExistingSchema(
         indexes={name: True for kind, name, _ in objects if kind == "index"},
         check=check,
         rowid=_free_rowid(connection, target, definition),
-        trigger=trigger in {(kind, name) for kind, name, _ in objects},
+        trigger=next(triggers, ""),
     )
 
 

@@ -56,7 +56,7 @@ class Steps(ABC, Generic[F]):
         self.default = target.default_sql(runner.dialect)
         self.stamp = self.quote(target.last_modified.name)
         self.own = self.quote(target.own_ttl.name)
-        self.trigger = self.quote(target.name_of("tg_", "ttl_touch"))
+        self.trigger = self.quote(existing.trigger or target.name_of("tg_", "ttl_touch"))
 
     def literal(self, value: str) -> str:
         """Return a text as a literal in a statement, with the driver's form of percent signs."""
@@ -140,7 +140,7 @@ class Steps(ABC, Generic[F]):
 
     def drop_trigger(self) -> None:
         """Drop the trigger."""
-        if self.is_there(self.existing.trigger):
+        if self.is_there(bool(self.existing.trigger)):
             self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])
 
     def refuse_copies(self, sweep: Sweep | None) -> None:
