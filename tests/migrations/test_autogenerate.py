@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.util.exc import CommandError
-from sqlalchemy import ForeignKey, Index, Integer, MetaData, inspect, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import (
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    UniqueConstraint,
+    inspect,
+    text,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 from tests.migrations.conftest import fill, models
@@ -267,6 +276,24 @@ def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project
     written = here.autogenerate()
     assert "op.drop_index(op.f('ix_t')" in written
     assert "_ttl(" not in written
+
+
+def test_a_new_table_may_have_other_constraints_on_our_columns(
+    engine: Engine, project: Any
+) -> None:
+    constraints = (
+        UniqueConstraint("id", "_ts", name="uq_ids"),
+        CheckConstraint("ttl IS NULL OR ttl < 1000", name="ck_short"),
+    )
+    here = project(models(60, __table_args__=constraints))
+    here.autogenerate()
+    for _ in range(2):
+        here.upgrade()
+        here.check()
+        fill(engine, "web_sessions")
+        with engine.begin() as connection, pytest.raises(DBAPIError):
+            connection.exec_driver_sql("UPDATE web_sessions SET ttl = 1000")
+        here.downgrade()
 
 
 def test_an_index_of_the_applications_own_goes_before_our_columns(

@@ -8,6 +8,7 @@ operation. Tables of ours that no model declares, such as the sweepers' lease ta
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import alembic.util
 from alembic.autogenerate import comparators
 from alembic.operations import ops
-from sqlalchemy import MetaData, Table, UniqueConstraint
+from sqlalchemy import CheckConstraint, MetaData, Table, UniqueConstraint
+from sqlalchemy.schema import ColumnCollectionConstraint
 
 from ttl_odm.alembic.aspects import (
     aspect_of,
@@ -293,6 +295,9 @@ class _Comparison:
         self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
     ) -> None:
         """Add TTL to a new table, in the transaction that creates it."""
+        if binding.layout is None and any(_names(item, target) for item in created.columns):
+            self._complete_created(created, target, binding)
+            return
         created.columns = _without(created.columns, target)
         for modified in self._modifications(target.table.name, created.schema, target.table.schema):
             self._strip(modified, target)
@@ -303,6 +308,17 @@ class _Comparison:
             sweep=binding.sweep,
             in_transaction=True,
         )
+        self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
+
+    def _complete_created(
+        self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
+    ) -> None:
+        """Leave TTL's columns to Alembic, because other constraints of the table name them."""
+        for modified in self._modifications(target.table.name, created.schema, target.table.schema):
+            self._strip(modified, target)
+        name, schema, policy = target.table.name, target.table.schema, default_now(binding)
+        op = AlterTTLOp(name, policy, schema=schema, sweep=binding.sweep, in_transaction=True)
+        op.existing_ttl, op.existing_sweep = policy, "scan"
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
 
     # --- tables with a layout ----------------------------------------------------------------
@@ -506,6 +522,17 @@ def _policy_on(dates: str, binding: Binding) -> Policy:
 def _creates(op: ops.CreateTableOp, key: Key) -> bool:
     # Alembic keeps the name of the default schema if the metadata names it.
     return op.table_name == key[1] and (op.schema == key[0] or key[0] is None)
+
+
+def _names(item: SchemaItem, target: TargetSchema) -> bool:
+    """Return whether a constraint of a new table, other than TTL's own, names TTL's columns."""
+    columns = (target.last_modified.name, target.own_ttl.name)
+    if isinstance(item, CheckConstraint):
+        words = re.findall(r"\w+", str(item.sqltext))
+        return item.name != target.check_name and not set(columns).isdisjoint(words)
+    if isinstance(item, ColumnCollectionConstraint):
+        return not set(columns).isdisjoint(item.columns.keys())
+    return False
 
 
 def _without(
