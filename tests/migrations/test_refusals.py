@@ -109,6 +109,22 @@ def test_a_column_called_ttl_is_only_taken_over_when_asked(engine: Engine, proje
         here.upgrade()
 
 
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
+@pytest.mark.parametrize("name", ["TTL", "_TS"])
+def test_a_column_whose_name_differs_in_case_is_named(
+    engine: Engine, project: Any, name: str
+) -> None:
+    from sqlalchemy import Integer
+
+    models(other=mapped_column(name, Integer)).metadata.create_all(engine)
+    before = catalogue(engine, "web_sessions")
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 60)")
+    with pytest.raises(MigrationRefusedError, match=f"has a column '{name}', which this database"):
+        here.upgrade()
+    assert catalogue(engine, "web_sessions") == before
+
+
 def test_too_many_rows_that_would_expire_at_once_are_counted(refused: Any, engine: Engine) -> None:
     with engine.begin() as connection:
         for number in range(20):

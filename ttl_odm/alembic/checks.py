@@ -54,6 +54,18 @@ def refuse_existing(target: TargetSchema, existing: ExistingSchema, *, keep_ttl:
         )
 
 
+def refuse_other_case(target: TargetSchema, existing: ExistingSchema) -> None:
+    """Reject a column that the database takes for one of TTL's: its name differs in case only."""
+    ours = set(target.table.c.keys())
+    for name in existing.columns:
+        if name not in ours and name.lower() in ours:
+            raise MigrationRefusedError(
+                f"Table {target.label} has a column {name!r}, which this database takes for "
+                f"{name.lower()!r}. Rename it first: to {target.own_ttl.name!r} if it holds rows' "
+                "own ttl in seconds, which op.add_ttl(..., keep_ttl=True) keeps."
+            )
+
+
 def refuse_missing(target: TargetSchema, existing: ExistingSchema) -> None:
     """Reject a table without TTL, for operations that change or remove it."""
     missing = [name for name in (LAST_MODIFIED, OWN_TTL) if name not in existing.columns]

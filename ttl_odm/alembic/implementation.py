@@ -236,6 +236,8 @@ def _check_add(migration: _Migration, op: AddTTLOp) -> str | None:
             )
         return None
     if not resumes:
+        if runner.dialect.name != "postgresql":
+            checks.refuse_other_case(target, existing)
         checks.refuse_existing(target, existing, keep_ttl=op.keep_ttl)
         if op.sweep in INDEXED and not runner.in_transaction:
             checks.refuse_partitioned(target, existing)
