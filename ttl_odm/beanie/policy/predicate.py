@@ -160,9 +160,9 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     if len(policy.kinds) > _FEW_KINDS:
         return _expired_by_many_kinds(policy, policy.by, now)
     by, last_modified = _path(policy.by), _path(policy.last_modified)
-    kinds: dict[int | None, list[Expression]] = {}
+    kinds: dict[int | None, list[Any]] = {}
     for kind, default in policy.defaults.items():
-        kinds.setdefault(default, []).append({"$literal": kind})
+        kinds.setdefault(default, []).append(kind)
 
     def by_kind(of: Callable[[Any], Expression]) -> Expression:
         branches = [_branch(_is_in(by, same), then=of(default)) for default, same in kinds.items()]
@@ -175,8 +175,28 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     return by_kind(lambda default: _expired_with(policy, default, now))
 
 
-def _is_in(field: str, values: list[Expression]) -> Expression:
-    return {"$eq": [field, *values]} if len(values) == 1 else {"$in": [field, values]}
+def _is_in(field: str, kinds: list[Any]) -> Expression:
+    """Return the expression that is true if a path holds one of these kinds."""
+    values = [{"$literal": kind} for kind in kinds]
+    equals = {"$eq": [field, *values]} if len(values) == 1 else {"$in": [field, values]}
+    texts = [kind for kind in kinds if isinstance(kind, str)]
+    if not texts:
+        return equals
+    same = {"$map": {"input": {"$literal": texts}, "as": "text", "in": _is_same(field, "$$text")}}
+    return {"$and": [equals, {"$or": [_is_no_text(field), {"$anyElementTrue": [same]}]}]}
+
+
+def _is_same(text: Any, other: Any) -> Expression:
+    """Return the expression that is true if two strings have the same bytes.
+
+    Under a collation, of the operation or of the collection, strings are equal that differ.
+    """
+    lengths = {"$eq": [{"$strLenBytes": text}, {"$strLenBytes": other}]}
+    return {"$and": [lengths, {"$eq": [{"$indexOfBytes": [text, other]}, 0]}]}
+
+
+def _is_no_text(value: Any) -> Expression:
+    return {"$ne": [{"$type": value}, "string"]}
 
 
 def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
@@ -194,7 +214,17 @@ def _expired_by_many_kinds(policy: TTL, by: str, now: Instant) -> Expression:
 
 def kind_number(policy: TTL, by: str) -> Expression:
     """Return the expression for the number of a document's kind in `TTL.kinds`, -1 for none."""
-    return {"$indexOfArray": [{"$literal": [kind for kind, _ in policy.kinds]}, _path(by)]}
+    field, kinds = _path(by), {"$literal": [kind for kind, _ in policy.kinds]}
+    number: Expression = {"$indexOfArray": [kinds, field]}  # the server finds it by its hash
+    if not any(isinstance(kind, str) for kind, _ in policy.kinds):
+        return number
+    same = _is_same(field, {"$arrayElemAt": ["$$kinds", "$$number"]})
+    is_right = {"$or": [{"$eq": ["$$number", -1]}, _is_no_text(field), same]}
+    # Under a collation the first equal kind may be another one.
+    is_this = {"$and": [{"$not": [_is_no_text("$$kind")]}, _is_same(field, "$$kind")]}
+    each = {"$map": {"input": "$$kinds", "as": "kind", "in": is_this}}
+    exact = {"$cond": [is_right, "$$number", {"$indexOfArray": [each, True]}]}
+    return {"$let": {"vars": {"kinds": kinds, "number": number}, "in": exact}}
 
 
 def _expired_with(policy: TTL, default: int | None, now: Instant) -> Expression:

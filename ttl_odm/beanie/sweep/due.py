@@ -170,6 +170,8 @@ async def layout_of(collection: Collection, binding: Binding, *, is_walked: bool
                     first = DatetimeMS(filtered["$gte"]) if "$gte" in filtered else _FIRST_DATE
                     indexes[index.field] = (str(existing["name"]), first)
         indexes = indexes if len(indexes) == len(native) else {}
+        if scope_index is not None and "collation" in details.get("options", {}):
+            indexes = {}  # under a collation a range of one scope has documents of others
     walk = None
     if indexes and scope_index is not None:
         walk = await walk_by(RawCollection(collection), binding.source, scope_index)
