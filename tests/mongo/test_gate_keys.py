@@ -6,10 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bson import DBRef
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from tests.mongo.models import Event, Plain, World, collection_of
+from tests.mongo.models import LONG_AGO, Event, Plain, World, collection_of, opened
+from tests.mongo.sweeping import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,6 +226,56 @@ async def test_a_collation_makes_keys_equal_that_are_spelt_otherwise(
     assert world.keys(Event) == [11, 12]
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_missing_parts_of_many_keys_cost_one_conflict(
+    mongodb_url: str, *, ordered: bool
+) -> None:
+    commands = Commands()
+    async with opened(mongodb_url, [Event], listeners=[commands]) as world:
+        stored = world.of(Event)
+        stored.create_index([("day", ASCENDING), ("room", ASCENDING)], unique=True)
+        stored.insert_many([{"_id": key, "name": f"n{key}", "day": key} for key in range(40)])
+        stored.update_many({}, [{"$set": {"_ts": {"$subtract": ["$$NOW", 7_200_000]}}}])
+        commands.sent.clear()
+        documents = [{"_id": 100 + key, "name": f"m{key}", "day": key} for key in range(40)]
+
+        await collection_of(Event).insert_many(documents, ordered=ordered)
+
+        assert world.keys(Event) == [*range(100, 140)]
+        assert len(commands.of("insert")) == 2
+
+
+@pytest.mark.slow
+async def test_many_long_keys(world: World, unique: Any) -> None:
+    unique("text")
+    texts = [f"{key:08}{'x' * 20_000}" for key in range(900)]
+    documents = [
+        {"_id": key, "name": f"n{key}", "text": text, "_ts": LONG_AGO}
+        for key, text in enumerate(texts)
+    ]
+    world.of(Event).insert_many(documents)
+    collection = collection_of(Event)
+
+    await collection.insert_many(
+        [{"_id": 1000 + key, "name": f"m{key}", "text": text} for key, text in enumerate(texts)]
+    )
+
+    assert world.keys(Event) == [*range(1000, 1900)]
+
+
+async def test_places_on_a_globe(world: World, unique: Any) -> None:
+    unique([("place", "2dsphere")])
+    point = {"type": "Point", "coordinates": [1.5, 2.5]}
+    world.of(Event).insert_one({"_id": 1, "name": "a", "place": point, "_ts": LONG_AGO})
+    collection = collection_of(Event)
+
+    await collection.insert_one({"_id": 2, "name": "b", "place": point})
+    with pytest.raises(DuplicateKeyError):
+        await collection.insert_one({"_id": 3, "name": "c", "place": point})
+
+    assert world.keys(Event) == [2]
+
+
 async def test_a_plain_collection_keeps_its_duplicates(world: World) -> None:
     await Plain(id=1).insert()
 
@@ -260,6 +312,37 @@ async def test_keys_are_free_in_a_transaction(world: World, unique: Any) -> None
 
     assert world.keys(Event) == [1, 2, 3, 7, 9]
     assert not world.of(Event).count_documents({"old": True, "_id": {"$lt": 9}})
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("owner.$id", {"owner": DBRef("users", 7)}, {"owner": DBRef("users", 7)}),
+        (
+            "owners.$id",
+            {"owners": [DBRef("users", 7), DBRef("users", 8)]},
+            {"owners": [DBRef("users", 6), DBRef("users", 7)]},
+        ),
+        (
+            "lines.serials",
+            {"lines": [{"serials": [1, 2]}, {"serials": [3]}]},
+            {"lines": [{"serials": [4]}, {"serials": [3, 5]}]},
+        ),
+    ],
+)
+async def test_keys_inside_others_are_free_in_a_transaction(
+    world: World, unique: Any, path: str, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    unique(path)
+    world.of(Event).insert_one({"_id": 1, "name": "a", "_ts": LONG_AGO, **old})
+    collection = collection_of(Event)
+
+    async def work(session: Any) -> None:
+        await collection.insert_one({"_id": 2, "name": "b", **new}, session=session)
+
+    await in_transaction(world, work)
+
+    assert world.keys(Event) == [2]
 
 
 async def test_what_a_transaction_displaced_comes_back_when_it_fails(world: World) -> None:

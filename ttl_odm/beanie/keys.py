@@ -23,8 +23,9 @@ import random
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import bson
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
@@ -39,6 +40,8 @@ from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from bson.codec_options import CodecOptions
+
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
     from ttl_odm.beanie.policy.bindings import Binding
 
@@ -46,6 +49,8 @@ Result = TypeVar("Result")
 
 _CHUNK: Final = 1000
 """Keys in one deleting command."""
+_MOST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of keys in one deleting command, which may have 16 MiB."""
 _PATIENCE_SECONDS: Final = 120
 """How long to wait for another client's transaction; the drivers wait as long."""
 _PAUSE_SECONDS: Final = 0.05
@@ -98,19 +103,27 @@ class KeyHolders:
         known = self._known if known is None else known
         if "keyPattern" not in conflict:  # documentdb doesn't report the index
             return await self._delete_holders(known)
-        fields: list[str] = list(conflict["keyPattern"])
+        pattern: Filter = conflict["keyPattern"]
+        fields = list(pattern)
         collation = conflict.get("collation")
         values: Filter = conflict.get("keyValue", {})
         deleted = 0
         if collation is None:  # with a collation the values are encoded
-            exact = {name: {"$eq": values.get(name)} for name in fields}
-            deleted += await self._delete_expired(exact)
+            # Without a direction a field is indexed by something else, such as its cell on a globe.
+            plain = [name for name in fields if not isinstance(pattern[name], str)]
+            if plain:
+                exact = {name: {"$eq": values.get(name)} for name in plain}
+                deleted += await self._delete_expired(exact)
             # The key of an empty array appears as null here.
             is_enough = len(known) <= 1 and None not in values.values()
-            known = [part for part in known if all(has(part, name) for name in fields)]
-            if is_enough:
+            # A missing field is null, if the index has nulls there.
+            nulls = {name for name in fields if self._complete and values.get(name) is None}
+            known = [
+                part for part in known if all(name in nulls or has(part, name) for name in fields)
+            ]
+            if is_enough and plain == fields:
                 return deleted
-        for matches in _holding(fields, known):
+        for matches in self._holding(fields, known, complete=self._complete and collation is None):
             deleted += await self._delete_expired(matches, collation)
         return deleted
 
@@ -123,11 +136,40 @@ class KeyHolders:
         for index in [{"key": {"_id": 1}}, *indexes]:
             # A sparse or partial index has no nulls, or none that matter.
             has_nulls = index.keys().isdisjoint(("sparse", "partialFilterExpression"))
-            for matches in _holding(
+            for matches in self._holding(
                 list(index["key"]), known, complete=self._complete, has_nulls=has_nulls
             ):
                 deleted += await self._delete_expired(matches, index.get("collation"))
         return deleted
+
+    def _holding(
+        self,
+        fields: list[str],
+        known: Iterable[Filter],
+        *,
+        complete: bool = False,
+        has_nulls: bool = True,
+    ) -> Iterable[Document]:
+        """Yield filters for the holders of documents' keys in an index on these fields.
+
+        If the documents are `complete`, the key for a field that they lack is null; `has_nulls`
+        tells whether the index treats null as any other key.
+        """
+        keys = (
+            {name: value_at(part, name) for name in fields if complete or has(part, name)}
+            for part in known
+        )
+        matches = [
+            {name: {"$in": _elements(value)} for name, value in key.items()}
+            for key in keys
+            if any(has_nulls or value is not None for value in key.values())
+        ]
+        for chunk in _chunks(matches, self._collection.codec_options):
+            if len(fields) == 1:
+                (name,) = fields
+                yield {name: {"$in": [value for match in chunk for value in match[name]["$in"]]}}
+            else:
+                yield {"$or": chunk}
 
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
         """Purge the expired documents that a filter matches; return how many."""
@@ -172,34 +214,30 @@ async def until_free(
                 raise
 
 
-def _holding(
-    fields: list[str], known: Iterable[Filter], *, complete: bool = False, has_nulls: bool = True
-) -> Iterable[Document]:
-    """Yield filters for the holders of documents' keys in an index on these fields.
-
-    If the documents are `complete`, the key for a field that they lack is null; `has_nulls` tells
-    whether the index treats null as any other key.
-    """
-    keys = [
-        {name: value_at(part, name) for name in fields if complete or has(part, name)}
-        for part in known
-    ]
-    keys = [key for key in keys if any(has_nulls or value is not None for value in key.values())]
-    for start in range(0, len(keys), _CHUNK):
-        chunk = keys[start : start + _CHUNK]
-        if len(fields) == 1:
-            (name,) = fields
-            yield {name: {"$in": [value for key in chunk for value in _elements(key[name])]}}
-        else:
-            matches = [
-                {name: {"$in": _elements(value)} for name, value in key.items()} for key in chunk
-            ]
-            yield {"$or": matches}
+def _chunks(matches: list[Document], options: CodecOptions[Any]) -> Iterable[list[Document]]:
+    """Yield conditions in as many parts as fit into commands."""
+    chunk: list[Document] = []
+    size = 0
+    for match in matches:
+        length = len(bson.encode(match, codec_options=options))
+        if chunk and (len(chunk) == _CHUNK or size + length > _MOST_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(match)
+        size += length
+    if chunk:
+        yield chunk
 
 
 def _elements(value: object) -> list[object]:
-    """Return a value's keys in an index: each element of an array, and null for an empty one."""
-    return [*value, value, None] if isinstance(value, list) else [value]
+    """Return a value's keys in an index: each element of an array, and null for an empty one.
+
+    On a path through an array of documents with arrays, the elements of all of them are keys.
+    """
+    if not isinstance(value, list):
+        return [value]
+    inner = [key for element in value if isinstance(element, list) for key in _elements(element)]
+    return [*value, value, None, *inner]
 
 
 async def purge_displaced(

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bson import Decimal128
+from bson import DBRef, Decimal128
 
 from ttl_odm.beanie.drivers import Document
 from ttl_odm.beanie.time import formats
@@ -440,8 +440,16 @@ def value_at(document: Filter, path: str) -> Any:
     value = document.get(name)
     if not rest:
         return value
-    if isinstance(value, Mapping):
-        return value_at(value, rest)
     if isinstance(value, list):
-        return [value_at(element, rest) for element in value if isinstance(element, Mapping)]
-    return None
+        parts = map(_as_mapping, value)
+        return [value_at(part, rest) for part in parts if part is not None]
+    inner = _as_mapping(value)
+    return None if inner is None else value_at(inner, rest)
+
+
+def _as_mapping(value: object) -> Filter | None:
+    """Return a value that has fields, as a reference has ``$id``; None for any other value."""
+    if isinstance(value, DBRef):
+        fields: Document = value.as_doc()
+        return fields
+    return value if isinstance(value, Mapping) else None
