@@ -302,6 +302,19 @@ async def test_a_touch_asks_for_it(place: Carts) -> None:
 # The sweeper
 
 
+@pytest.mark.parametrize("expired", [False, True])
+async def test_a_cursor_may_get_a_condition_in_javascript(place: Carts, *, expired: bool) -> None:
+    place.add(1, 2, age=2 * HOUR)
+    place.add(3, 4, age=0)
+
+    cursor = place.collection.find({}, {"_id": 1}, include_expired=expired).where("this._id % 2")
+
+    odd = [1, 3] if expired else [3]
+    assert [row["_id"] async for row in cursor.clone()] == odd
+    assert [row["_id"] async for row in cursor.limit(5)] == odd
+    assert await cursor.distinct("_id") == odd
+
+
 async def test_the_sweeper_deletes_by_it(place: Carts) -> None:
     place.add(1, 2, age=600)
     place.add(3, age=2 * HOUR)

@@ -174,6 +174,10 @@ class Sent:
         """Return the filters of a clone of PyMongo's cursor, which has a copy of the filter."""
         return replace(self, exact=clone._spec)
 
+    def where(self, spec: Filter) -> Sent:
+        """Return the filters after a cursor's ``where`` has made `spec` of the exact one."""
+        return replace(self, filter={**self.filter, "$where": spec["$where"]}, exact=spec)
+
     def completed(self, handle: Handle, *, collated: bool) -> Sent:
         """Return the filters with the predicate of this moment, if they are open."""
         if not self.is_open:

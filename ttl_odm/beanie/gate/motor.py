@@ -287,6 +287,15 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         clone._lifetime, clone.delegate._projection = None, {"_id": 1}
         return [document["_id"] async for document in clone]
 
+    def where(self, code: Any) -> TTLMotorCursor:
+        """Add a condition in JavaScript."""
+        sent = self._sent
+        is_ours = sent is not None and self.delegate._spec is sent.exact
+        super().where(code)
+        if sent is not None and is_ours:
+            self._sent = sent.where(self.delegate._spec)
+        return self
+
     def rewind(self) -> Any:
         """Restart the find."""
         self._batches = 0

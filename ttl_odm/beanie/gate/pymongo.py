@@ -246,6 +246,15 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         values: list[Any] = await self.collection.distinct(key, **asked_by(self, self._sent))
         return values
 
+    def where(self, code: Any) -> TTLCursor:
+        """Add a condition in JavaScript."""
+        sent = self._sent
+        is_ours = sent is not None and self._spec is sent.exact
+        super().where(code)
+        if sent is not None and is_ours:
+            self._sent = sent.where(self._spec)
+        return self
+
     async def rewind(self) -> TTLCursor:
         """Restart the find."""
         self._batches = 0
