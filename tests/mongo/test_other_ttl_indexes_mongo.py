@@ -93,6 +93,27 @@ async def test_a_forgotten_ttl_index_is_named(place: Scratch, ttl: Any) -> None:
 
 
 @pytest.mark.parametrize("ttl", POLICIES, ids=repr)
+async def test_so_is_a_clustered_collection_that_deletes_by_its_key(
+    place: Scratch, ttl: Any
+) -> None:
+    cluster(place, "documents")
+    model = declared(ttl)
+    await begun(place, model)
+
+    with pytest.raises(TTLConfigurationError, match="documents 60 s after '_id'"):
+        await ensure_indexes(model)
+
+    assert not place.indexes()
+    place.database.command({"collMod": "documents", "expireAfterSeconds": "off"})
+    await ensure_indexes(model)
+
+
+def cluster(place: Scratch, name: str) -> None:
+    clustered = {"key": {"_id": 1}, "unique": True}
+    place.database.create_collection(name, clusteredIndex=clustered, expireAfterSeconds=60)
+
+
+@pytest.mark.parametrize("ttl", POLICIES, ids=repr)
 async def test_beanie_creates_no_ttl_index_that_contradicts_the_class(
     place: Scratch, ttl: Any
 ) -> None:
@@ -195,6 +216,17 @@ async def test_mongodb_deletes_nothing_from_an_archive(place: Scratch, field: st
 
     model.__ttl_archive__ = Archive("old", archived_at=field)
     await ensure_indexes(model)
+
+
+async def test_nor_from_a_clustered_one(place: Scratch) -> None:
+    model = declared(WEEK, __ttl_purge__="sweeper", __ttl_archive__=Archive("old"))
+    cluster(place, "old")
+    await begun(place, model)
+
+    with pytest.raises(
+        TTLConfigurationError, match=r"clustered collection 'old'.*60 s after '_id'"
+    ):
+        await ensure_indexes(model)
 
 
 async def test_an_archive_with_a_ttl_goes_by_that(place: Scratch) -> None:

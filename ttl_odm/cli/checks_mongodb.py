@@ -14,7 +14,7 @@ from bson import json_util
 
 from ttl_odm.beanie import find_strays
 from ttl_odm.beanie.gate.handle import sign_of_ttl
-from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.changes import Aim, check_clustered
 from ttl_odm.beanie.indexes.ensure import check_archive
 from ttl_odm.beanie.indexes.strays import Inconsistency
 from ttl_odm.beanie.policy import ttl_indexes
@@ -125,7 +125,8 @@ async def _indexes(target: Target) -> list[Finding]:
     )
     if binding is None or binding.backend != "mongodb":
         return []
-    if (await details_of(collection)).get("type") == "timeseries":
+    details = await details_of(collection)
+    if details.get("type") == "timeseries":
         return []
     policy = binding.policy
     aim = Aim(
@@ -144,6 +145,7 @@ async def _indexes(target: Target) -> list[Finding]:
     except TTLConfigurationError as error:
         findings.append(_wrong_index(target, error, target.model))
     try:
+        check_clustered(details.get("options", {}), collection.name, policy)
         steps = list(aim.steps(existing))
     except TTLConfigurationError as error:
         return [*findings, _wrong_index(target, error, target.model)]

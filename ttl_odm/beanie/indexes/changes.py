@@ -214,6 +214,20 @@ def check_ttl_index(theirs: Document, collection: str, entry: Entry | None) -> N
     Aim(collection, indexes, entry.declared, rebuild=False, can_change=True).relied_on([theirs])
 
 
+def check_clustered(options: Document, collection: str, declared: Policy | Extension) -> None:
+    """Reject a clustered collection from which MongoDB deletes by the dates in ``_id``.
+
+    That is an option of the collection, which listIndexes doesn't report.
+    """
+    if "clusteredIndex" in options and "expireAfterSeconds" in options:
+        raise TTLConfigurationError(
+            f"The option expireAfterSeconds of the clustered collection {collection!r} makes "
+            f"MongoDB delete documents {options['expireAfterSeconds']} s after '_id', which "
+            f"contradicts {short_repr(declared)}: switch it off by the command "
+            f"{{'collMod': {collection!r}, 'expireAfterSeconds': 'off'}}."
+        )
+
+
 def deletes(existing: Document) -> bool:
     """Return whether MongoDB deletes by an index; in a hashed or 2dsphere index it never does."""
     directions = existing["key"].values()

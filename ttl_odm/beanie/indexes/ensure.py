@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from beanie.exceptions import CollectionWasNotInitialized
 from pymongo.errors import OperationFailure
 
-from ttl_odm.beanie.indexes.changes import Aim, deleted_by, deletes
+from ttl_odm.beanie.indexes.changes import Aim, check_clustered, deleted_by, deletes
 from ttl_odm.beanie.indexes.live_view import details_and_views, ensure_view
 from ttl_odm.beanie.indexes.strays import examples
 from ttl_odm.beanie.indexes.validator import GUARD, ensure_guard, too_early
@@ -240,6 +240,8 @@ async def check_archive(collection: Collection, binding: Binding) -> None:
         into = archive_in(collection.database, archive)
         if registry_of(into.database.client).find(into.database.name, into.name) is not None:
             return
+        details = await details_of(into)
+        check_clustered(details.get("options", {}), into.name, binding.declared)
         for index in await indexes_of(into):
             if deletes(index) and next(iter(index["key"])) != archive.archived_at:
                 raise TTLConfigurationError(
@@ -335,10 +337,13 @@ async def ensure_collection(  # noqa: PLR0913 (all but two by keyword)
             f"{name} is a capped collection, which can't have a TTL index: declare "
             "__ttl_purge__ = 'sweeper'."
         )
+    declared = policy if rule is None else rule.declared
+    if declared is not None:
+        check_clustered(options, collection.name, declared)
     aim = Aim(
         collection=collection.name,
         indexes=indexes,
-        declared=policy if rule is None else rule.declared,
+        declared=declared,
         rebuild=rebuild,
         can_change=not expires_itself(backend),
     )

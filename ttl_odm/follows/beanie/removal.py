@@ -18,9 +18,9 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ttl_odm.beanie.indexes.changes import Aim
+from ttl_odm.beanie.indexes.changes import Aim, check_clustered
 from ttl_odm.beanie.keys import patiently
-from ttl_odm.beanie.policy.commands import BY_KEY, RawCollection, indexes_of
+from ttl_odm.beanie.policy.commands import BY_KEY, RawCollection, details_of, indexes_of
 from ttl_odm.beanie.policy.predicate import expired_expr
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, inheriting_branches, own_expiry
 from ttl_odm.beanie.purge.removal import transaction
@@ -227,7 +227,9 @@ async def check_followers(checked: Checked) -> list[Finding]:
         place = checked.collection.database.client[following.database][following.collection]
         existing = await indexes_of(place)
         aim = Aim(following.collection, (), following.declared, rebuild=False, can_change=True)
+        options = (await details_of(place)).get("options", {})
         try:
+            check_clustered(options, following.collection, following.declared)
             aim.relied_on(existing)
         except TTLConfigurationError as error:
             findings.append(checked.wrong_index(error, model))
