@@ -12,7 +12,7 @@ from bson import DatetimeMS
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pydantic import BaseModel, ConfigDict, Field
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from tests.mongo.models import (
     LONG_AGO,
@@ -481,6 +481,25 @@ async def test_merge_takes_expired_documents_for_absent(world: World, how: str) 
     for key in (1, 3):
         assert before <= world.stored(Event, key)["_ts"] <= world.now()
     assert world.stored(Event, 2)["old"]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"$set": {"name": {"$toInt": "$name"}}},
+        {"$addFields": {"in": {"many": [{"$toInt": "$name"}]}}},
+        {"$project": {"name": {"$toInt": "$name"}}},
+        {"$replaceWith": {"name": {"$toInt": "$name"}}},
+    ],
+    ids=lambda stage: next(iter(stage)),
+)
+async def test_merge_evaluates_nothing_on_expired_documents(world: World, stage: Any) -> None:
+    await merge(world, [stage])  # "o1" is no number
+
+    stored = world.stored(Event, 1)
+    assert stored == {"_id": 1, "_ts": stored["_ts"], "name": "new"}
+    with pytest.raises(OperationFailure, match="Failed to parse number 'new'"):
+        await merge_again(world, [stage])
 
 
 @pytest.mark.parametrize("how", [*MERGES, "fail"])

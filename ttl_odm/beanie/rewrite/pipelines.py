@@ -78,12 +78,13 @@ _MUST_BE_FIRST: Final = frozenset({"$geoNear", "$search", "$vectorSearch"})
 _MARK: Final = "__ttl_expired"
 _MARKED: Final = f"${_MARK}"
 """The existing document, if it has expired, while the ``whenMatched`` stages run."""
+_IS_MARKED: Final = {"$eq": [{"$type": _MARKED}, "object"]}
 _FRESH: Final = {"$mergeObjects": ["$$new", {"_id": "$_id"}]}
 """The new document in place of an existing one, whose ``_id`` can't change."""
 _DUPLICATE: Final = "E11000 duplicate key in $merge: "
 _REFUSED: Final = {
     "$cond": [
-        {"$eq": [{"$type": _MARKED}, "object"]},
+        _IS_MARKED,
         _MARKED,
         # No operator raises a given error, so `as_duplicate` turns this one into a duplicate key.
         {"$toInt": {"$concat": [_DUPLICATE, {"$toString": "$_id"}]}},
@@ -297,7 +298,6 @@ def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipe
     merge: Document = {"into": spec} if isinstance(spec, str) else dict(spec)
     absent = _MARKED if merge.get("whenNotMatched") == "discard" else _FRESH
     mark = {"$set": {_MARK: {"$cond": [live_expr(policy), "$$REMOVE", "$$ROOT"]}}}
-    is_marked = {"$eq": [{"$type": _MARKED}, "object"]}
     matched = merge.get("whenMatched", "merge")
     named: dict[str, Pipeline] = {
         "fail": [{"$set": {_MARK: _REFUSED}}],
@@ -307,7 +307,7 @@ def _stamped(stage: Document, policy: Policy, stamping: Stamping | None) -> Pipe
     }
     is_pipeline = isinstance(matched, list)
     steps = [*map(_keeping_mark, matched), *stamps] if is_pipeline else named[matched]
-    unmark = {"$replaceWith": {"$cond": [is_marked, absent, "$$ROOT"]}}
+    unmark = {"$replaceWith": {"$cond": [_IS_MARKED, absent, "$$ROOT"]}}
     merge["let"] = {"new": "$$ROOT", **merge.get("let", {})}
     merge["whenMatched"] = [mark, *steps, unmark]
     return [*stamps, {"$merge": merge}]
@@ -321,12 +321,30 @@ def as_duplicate(error: OperationFailure) -> OperationFailure:
 
 
 def _keeping_mark(stage: Filter) -> Document:
-    """Return a user's stage, changed to keep the mark."""
+    """Return a user's stage, changed to keep the mark, and to evaluate nothing on a marked one.
+
+    An expression may fail on an expired document, from which nothing is taken over anyway.
+    """
     operator = next(iter(stage), "")
     spec: Any = stage.get(operator)
+    if operator in ("$addFields", "$set") and isinstance(spec, Mapping):
+        return {operator: _for_live(spec)}
     if operator == "$project" and is_inclusive(spec):
-        return {"$project": {**spec, _MARK: 1}}
+        return {"$project": {**_for_live(spec), _MARK: 1}}
     if operator in ("$replaceRoot", "$replaceWith"):
         root = spec["newRoot"] if operator == "$replaceRoot" else spec
-        return {"$replaceWith": {"$mergeObjects": [root, {_MARK: _MARKED}]}}
+        live_root = {"$cond": [_IS_MARKED, {}, root]}
+        return {"$replaceWith": {"$mergeObjects": [live_root, {_MARK: _MARKED}]}}
     return dict(stage)
+
+
+def _for_live(fields: Filter) -> Document:
+    """Return a stage's fields with expressions that are null for a marked document."""
+    return {name: _value_for_live(value) for name, value in fields.items()}
+
+
+def _value_for_live(value: object) -> object:
+    if isinstance(value, Mapping) and not str(next(iter(value), "")).startswith("$"):
+        return _for_live(value)  # fields inside a field
+    is_expression = isinstance(value, (Mapping, list))
+    return {"$cond": [_IS_MARKED, None, value]} if is_expression else value
