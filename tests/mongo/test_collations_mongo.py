@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pymongo.errors import DuplicateKeyError
 
+from tests.mongo.models import Event, World, collection_of
 from tests.mongo.stored import HOUR, carts
 from tests.mongo.stored import declared as stored_cart
 from tests.mongo.sweeping import DAY, Swept, declared, swept
 from ttl_odm import TTL
 from ttl_odm.beanie import ensure_indexes, set_policy
-from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.stored import Stored
 
 ANY_CASE = {"locale": "en", "strength": 2}
@@ -105,3 +105,18 @@ async def test_nor_another_scope(mongodb_url: str, default: int, own: int, stay:
         assert await place.collection.count_documents({}) == len(stay)
         (await place.sweep()).raise_for_failures()
         assert place.keys() == stay
+
+
+async def test_an_expired_document_with_an_equal_key_stays_hidden(world: World) -> None:
+    rows = [{"_id": key, "name": f"n-{key}", "tags": ["a", key]} for key in ("Key", "key")]
+    world.of(Event).insert_many(rows)
+    world.age(Event, "Key")
+    world.age(Event, "key", 0)
+    collection, options = collection_of(Event), {"collation": ANY_CASE, "sort": [("name", -1)]}
+    asked, positional = {"tags": "KEY"}, {"tags.$": 1}
+
+    for limit in (0, 5):
+        cursor = collection.find(asked, positional, limit=limit, **options)
+        assert await cursor.to_list(None) == [{"_id": "key", "tags": ["key"]}]
+    one = await collection.find_one(asked, positional, **options)
+    assert one == {"_id": "key", "tags": ["key"]}

@@ -204,7 +204,8 @@ async def coarsely(
 
     Yields whether they have to be. Without `judges` the server has to decide. The cursor is
     PyMongo's, synchronous or not, before it has sent its command. MongoDB accepts no ``$expr`` with
-    a positional projection; if the server has to decide then, the `keys` are found first.
+    a positional projection; if the server has to decide then, the `keys` are found first. (Under a
+    collation, an expired document may have an equal one.)
     """
     spec, skip = cursor._spec, cursor._skip
     if sent is None or spec is not sent.exact or not isinstance(lifetime, Lifetime):
@@ -217,15 +218,17 @@ async def coarsely(
     coarse = None
     if judges and not is_paged:
         coarse = lifetime.coarse(sent.filter, exact=not is_positional, collated=collated)
+    is_judged = coarse is None
     try:
         cursor._spec = sent.exact if coarse is None else coarse
         if coarse is None and not sent.includes_expired:
             if is_positional:
                 cursor._spec, cursor._skip = filters.with_keys(sent.filter, await keys()), 0
+                is_judged = False
             else:
                 order: Any = cursor._ordering or ()
                 cursor._spec = lifetime.handle.ranged(sent.exact, order)
-        yield coarse is not None
+        yield not is_judged
     finally:
         cursor._spec, cursor._skip = spec, skip
 

@@ -138,6 +138,11 @@ class Gate(Handle):
                 return None
             live, args = filters.with_keys(asked, [key["_id"]]), (0, *args[1:])
             options.pop("skip", None)
+            # Under a collation, an expired document may have an equal key.
+            async for same in self.plain.find(live, projection, *args, **options):
+                if not lifetime.is_over(same):
+                    return lifetime.strip(same)
+            return None
         return lifetime.strip(await self.plain.find_one(live, projection, *args, **options))
 
     def filter_for_raw_batches(self, filter: object, options: Document) -> Filter:
