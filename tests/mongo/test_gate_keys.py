@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+OWNERS: list[Any] = [DBRef("users", number) for number in range(3)]  # type: ignore[no-untyped-call]
+
+
 async def put(world: World, *, dead: tuple[int, ...] = (), live: tuple[int, ...] = ()) -> Any:
     """Store documents ``{_id: n, name: "nn"}``."""
     documents = [{"_id": key, "name": f"n{key}", "old": True} for key in (*dead, *live)]
@@ -317,11 +320,11 @@ async def test_keys_are_free_in_a_transaction(world: World, unique: Any) -> None
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
-        ("owner.$id", {"owner": DBRef("users", 7)}, {"owner": DBRef("users", 7)}),
+        ("owner.$id", {"owner": OWNERS[1]}, {"owner": OWNERS[1]}),
         (
             "owners.$id",
-            {"owners": [DBRef("users", 7), DBRef("users", 8)]},
-            {"owners": [DBRef("users", 6), DBRef("users", 7)]},
+            {"owners": [OWNERS[1], OWNERS[2]]},
+            {"owners": [OWNERS[0], OWNERS[1]]},
         ),
         (
             "lines.serials",

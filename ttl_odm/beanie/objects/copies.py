@@ -22,9 +22,11 @@ from enum import Enum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from beanie import Document
+from beanie import Document, PydanticObjectId
 from beanie.odm import fields as beanie_fields
+from beanie.odm.utils.encoder import Encoder
 from beanie.odm.utils.parsing import parse_obj
+from bson import ObjectId
 from pydantic import BaseModel, PrivateAttr
 
 from ttl_odm.beanie.policy.predicate import deciding_fields, value_at
@@ -46,6 +48,9 @@ _STAMP: Final = "_ttl_stamp"
 
 _OWN_STATE: Final = "_ttl_own_state"
 """The attribute of a class that says whether code other than Beanie's saves a state."""
+
+_STORED_AS_IS: Final = frozenset({ObjectId, PydanticObjectId, str, int, type(None)})
+"""Types of keys that Beanie doesn't encode."""
 
 # A lazy model intercepts attributes in Python, which would take most of the time here.
 _attribute_of: Final = object.__getattribute__
@@ -153,10 +158,19 @@ def copy_of(document: Any) -> Copy | None:
     if copy is not None:
         return copy if copy.key == key else None
     stored: Mapping[str, Any] = private.get("_store") or {}
-    if stored.get("_id") == key:
+    if stored and stored.get("_id") in (key, key_of(document)):
         return Copy((key, *(stored.get(alias) for alias in getattr(model, _ALIASES))))
     stamp: str | None = getattr(model, _STAMP)
     return None if stamp is None or getattr(document, stamp) is None else Copy(read(vars(document)))
+
+
+def key_of(document: Document) -> Any:
+    """Return a document's key as Beanie stores it and queries for it: a UUID is binary then."""
+    key: Any = document.id
+    encoders = document.get_settings().bson_encoders
+    if not encoders and type(key) in _STORED_AS_IS:
+        return key
+    return Encoder(custom_encoders=encoders).encode(key)
 
 
 def _parse_linked(model: Any, data: Any, *args: Any, **kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from pymongo.results import DeleteResult
 from ttl_odm.beanie.drivers import on_primary
 from ttl_odm.beanie.gate.bulk import guarded
 from ttl_odm.beanie.gate.writes import watching
-from ttl_odm.beanie.objects.copies import copy_of, forget, learn, remember
+from ttl_odm.beanie.objects.copies import copy_of, forget, key_of, learn, remember
 from ttl_odm.beanie.objects.lifetime import clock_of, expiry_error, read_clock
 from ttl_odm.beanie.policy.bindings import collection_of, policy_of
 from ttl_odm.beanie.policy.predicate import deciding_fields
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 async def insert(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
     """Run Beanie's insert, and set the stamp on the document in memory."""
-    with watching(collection_of(document).full_name, document.id) as watch:
+    with watching(collection_of(document).full_name, key_of(document)) as watch:
         result = await method(*args, **kwargs)
     if watch.inserted is not None:
         learn(document, watch.inserted, policy_of(type(document)))
@@ -106,7 +106,7 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
     with (
         _saving(document, copy, kwargs) as unless_expired,
         watching(
-            collection_of(document).full_name, document.id, reject_expired, unless_expired
+            collection_of(document).full_name, key_of(document), reject_expired, unless_expired
         ) as watch,
     ):
         try:
@@ -130,7 +130,7 @@ async def save(document: Document, method: Method[Result], *args: Any, **kwargs:
     options = {"session": args[0] if args else None, **kwargs, "upsert": True}
     with (
         _saving(document, copy_of(document), options) as unless_expired,
-        watching(collection_of(document).full_name, document.id, None, unless_expired),
+        watching(collection_of(document).full_name, key_of(document), None, unless_expired),
     ):
         return await method(*args, **kwargs)
 
@@ -153,7 +153,7 @@ def _saving(
     yield unless_expired if asks else None
     if writer is not None and asks:
         writer.operations[queued:] = [
-            guarded(operation, document.id, unless_expired)
+            guarded(operation, key_of(document), unless_expired)
             for operation in writer.operations[queued:]
         ]
     if _may_be_undone(options) and not (copy is not None and copy.is_certain):
@@ -166,7 +166,7 @@ async def replace(document: Document, method: Method[Result], *args: Any, **kwar
     policy = _own_policy(type(document))
     if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
         row = await on_primary(collection_of(document)).find_one(
-            {"_id": document.id},
+            {"_id": key_of(document)},
             dict.fromkeys(deciding_fields(policy), 1),
             session=kwargs.get("session"),
         )
@@ -183,7 +183,7 @@ async def delete(
     If its links are deleted too, an expired document is not an error: Beanie deletes the documents
     one after the other, and would leave the rest.
     """
-    with watching(collection_of(document).full_name, document.id, inserts=False):
+    with watching(collection_of(document).full_name, key_of(document), inserts=False):
         try:
             result = await write(document, method, *args, **kwargs)
         except ExpiredError:

@@ -19,7 +19,7 @@ from beanie.exceptions import DocumentNotFound
 from pymongo import ReturnDocument, UpdateOne
 
 from ttl_odm.beanie.drivers import on_primary
-from ttl_odm.beanie.objects.copies import copy_of, learn, lifetime_of
+from ttl_odm.beanie.objects.copies import copy_of, key_of, learn, lifetime_of
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.bindings import binding_of, collection_of, policy_of, registry_of
 from ttl_odm.beanie.policy.predicate import change_is, deciding_fields, modified_within
@@ -95,7 +95,9 @@ async def expires_at(document: Document, *, session: Session = None) -> datetime
         raise TTLConfigurationError(f"{model.__name__} has no TTL: declare __ttl__ on it.")
     await binding.source.see(collection)
     row = await on_primary(collection).find_one(
-        {"_id": document.id}, dict.fromkeys(deciding_fields(binding.policy), 1), session=session
+        {"_id": key_of(document)},
+        dict.fromkeys(deciding_fields(binding.policy), 1),
+        session=session,
     )
     if row is None:
         raise ExpiredError(model=model.__name__, key=document.id)
@@ -315,7 +317,7 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
     collection, fields = collection_of(document), dict.fromkeys(deciding_fields(policy), 1)
     condition = {"$expr": {"$and": conditions}} if conditions else {}
     changed = await collection.find_one_and_update(
-        {"_id": document.id, **condition},
+        {"_id": key_of(document), **condition},
         update,
         projection=fields,
         return_document=ReturnDocument.AFTER,
@@ -324,7 +326,9 @@ async def _change(  # noqa: PLR0913 (all but one by place, from five callers)
     )
     row = changed
     if changed is None and conditions:
-        row = await on_primary(collection).find_one({"_id": document.id}, fields, session=session)
+        row = await on_primary(collection).find_one(
+            {"_id": key_of(document)}, fields, session=session
+        )
     if row is None:
         raise await expiry_error(document, session, copy_of(document)) or DocumentNotFound
     learn(document, row, policy)
@@ -346,7 +350,9 @@ async def expiry_error(
         is_gone = await rule.is_gone(document, session, copy, inserts=inserts)
         return error if is_gone else None
     collection: Any = on_primary(collection_of(document))
-    row = await collection.find_one({"_id": document.id}, session=session, include_expired=True)
+    row = await collection.find_one(
+        {"_id": key_of(document)}, session=session, include_expired=True
+    )
     await read_clock(document)
     policy, latest = policy_of(model), latest_now(document)
     known = predicate.end_of(lifetime_of(document, policy, copy), policy)
@@ -384,7 +390,7 @@ async def _touch_on_azure(document: Document, session: Session) -> bool:
     if type(document).model_config.get("extra") == "forbid":
         what, instead = "touch() of a class with extra='forbid'", "write a field of its own"
         raise azure_error(type(document), what, instead=instead)
-    own = {"_id": document.id}
+    own = {"_id": key_of(document)}
     add, remove = {"$set": {_TOUCHED: True}}, {"$unset": {_TOUCHED: ""}}
     requests = [UpdateOne(own, add), UpdateOne(own, remove)]
     result = await collection_of(document).bulk_write(requests, session=session)

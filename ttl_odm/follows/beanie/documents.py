@@ -11,6 +11,7 @@ from beanie.odm.utils.encoder import Encoder
 from bson import DBRef
 
 from ttl_odm.beanie.drivers import on_primary
+from ttl_odm.beanie.objects.copies import key_of
 from ttl_odm.beanie.policy import predicate
 from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.purge.errors import ExpiredError
@@ -115,5 +116,5 @@ async def _judged(
         "parents": f"${FOLLOWED}",
         "own": {top: f"${top}" for top in tops},
     }
-    pipeline = [{"$match": {"_id": document.id}}, *judgement.stages, {"$project": fields}]
+    pipeline = [{"$match": {"_id": key_of(document)}}, *judgement.stages, {"$project": fields}]
     return await aggregate(on_primary(collection), pipeline, session=session, include_expired=True)
