@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-OWNERS: list[Any] = [DBRef("users", number) for number in range(3)]  # type: ignore[no-untyped-call]
+OWNERS: list[Any] = [DBRef("users", number) for number in range(3)]
 
 
 async def put(world: World, *, dead: tuple[int, ...] = (), live: tuple[int, ...] = ()) -> Any:

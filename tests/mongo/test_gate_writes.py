@@ -22,7 +22,7 @@ from pymongo import (
     WriteConcern,
 )
 
-from tests.mongo.models import LONG_AGO, Event, Strict, Swept, Tracked, World, collection_of
+from tests.mongo.models import LONG_AGO, Event, Strict, Swept, Tracked, World, collection_of, opened
 from ttl_odm import ExpireAfter, InvalidTTL
 from ttl_odm.beanie import ExpiredError, TTLMixin, keep_last_modified
 from ttl_odm.beanie.indexes.validator import too_early
@@ -169,6 +169,30 @@ async def test_state_management_sees_no_change_in_a_stamp(world: World) -> None:
     before = world.stored(Tracked, 1)["_ts"]
     await tracked.save_changes()
     assert world.stored(Tracked, 1)["_ts"] == before
+
+
+async def test_nor_if_nulls_are_not_stored(mongodb_url: str) -> None:
+    class Sparse(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int  # type: ignore[assignment]
+        note: str | None = None
+
+        class Settings:
+            use_state_management = True
+            keep_nulls = False
+
+    async with opened(mongodb_url, [Sparse]) as world:
+        sparse = Sparse(id=1)
+        writes = (sparse.insert, lambda: sparse.expire_in(60), sparse.touch, sparse.inherit_ttl)
+        for write in (*writes, sparse.replace, sparse.save):
+            await write()
+            assert not sparse.is_changed
+            before = world.stored(Sparse, 1)
+            await sparse.save_changes()
+            assert world.stored(Sparse, 1) == before
+
+        sparse.ttl = 60
+        assert sparse.get_changes() == {"ttl": 60}
 
 
 async def test_the_users_document_is_left_as_it_was_but_for_its_id(world: World) -> None:
