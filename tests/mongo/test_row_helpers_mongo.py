@@ -8,10 +8,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from beanie import Document, UnionDoc
 
-from tests.mongo.models import Adopted, Event, Tracked, Visit, Voucher, World
-from ttl_odm import NEVER, ExpiredError, InvalidTTL, TTLConfigurationError
-from ttl_odm.beanie import expire_at, expire_in, inherit_ttl, persist
+from tests.mongo.models import Adopted, Event, Tracked, Visit, Voucher, World, opened
+from ttl_odm import NEVER, TTL, ExpiredError, InvalidTTL, TTLConfigurationError
+from ttl_odm.beanie import TTLMixin, expire_at, expire_in, inherit_ttl, persist
 
 HOUR = timedelta(hours=1)
 
@@ -327,3 +328,46 @@ async def test_a_voucher_ends_at_its_date(world: World) -> None:
 
     assert voucher.expires_at == ends
     assert not (await Voucher.get(1)).is_expired
+
+
+async def test_a_kind_may_be_the_class(mongodb_url: str) -> None:
+    kinds = {"Vehicle": 60, "Vehicle.Car": 3600, "Bike": 60, "Walk": 3600}
+
+    class Vehicle(TTLMixin, Document):
+        __ttl__ = TTL(kinds, by="_class_id", other=-1)
+        __ttl_purge__ = "sweeper"
+        id: int  # type: ignore[assignment]
+
+        class Settings:
+            is_root = True
+
+    class Car(Vehicle): ...
+
+    class Bus(Vehicle): ...
+
+    class Movement(UnionDoc):
+        class Settings:
+            name = "movements"
+
+    class Bike(TTLMixin, Document):
+        __ttl__ = TTL(kinds, by="_class_id", other=-1)
+        __ttl_purge__ = "sweeper"
+        id: int  # type: ignore[assignment]
+
+        class Settings:
+            union_doc = Movement
+
+    class Walk(Bike):
+        class Settings:
+            union_doc = Movement
+
+    models: list[Any] = [Vehicle, Car, Bus, Movement, Bike, Walk]
+    lives = {Vehicle: 60, Car: 3600, Bus: None, Bike: 60, Walk: 3600}
+    async with opened(mongodb_url, models) as world:
+        for key, (model, life) in enumerate(lives.items()):
+            made = await model(id=key).insert()
+            for document in (made, await model.get(key)):
+                end = document.expires_at and document.expires_at - document.last_modified
+                assert end == (life and timedelta(seconds=life)), model
+        world.raw["Vehicle"].update_many({}, [{"$set": {"_ts": {"$subtract": ["$$NOW", 90_000]}}}])
+        assert [type(each) async for each in Vehicle.find(with_children=True)] == [Car, Bus]

@@ -249,7 +249,18 @@ def lifetime_of(document: Document, policy: Policy, copy: Copy | None = None) ->
     if copy is not None:
         row = {name: _dumped(value) for name, value in copy.row(type(document)).items()}
         held |= {field: value_at(row, field) for field in fields if field.partition(".")[0] in row}
+    settings = document.get_settings()
+    if names.get(settings.class_id, "") is None:
+        held[settings.class_id] = _class_id(document)
     return {field: _as_stored(value) for field, value in held.items()}
+
+
+def _class_id(document: Document) -> str | None:
+    """Return what Beanie stores as a document's class."""
+    settings, own = document.get_settings(), document._class_id
+    if own is None and settings.union_doc is not None:
+        return settings.union_doc_alias or type(document).__name__
+    return own
 
 
 def _dumped(value: object) -> object:
