@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-from enum import Enum
+from datetime import date, datetime, timedelta, timezone
+from enum import Enum, IntEnum
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
-from beanie import BulkWriter, Document
+from beanie import BulkWriter, Document, init_beanie
 from pydantic import AnyUrl, BaseModel
 
-from tests.mongo.models import World, opened
+from tests.mongo.models import LONG_AGO, World, opened
+from tests.mongo.scratch import scratch
 from ttl_odm import ExpiredError, Follows
-from ttl_odm.beanie import TTLMixin, expires_at
+from ttl_odm.beanie import TTLMixin, expires_at, ttl_database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +30,14 @@ class Seat(BaseModel):
 
 class Colour(Enum):
     RED = "red"
+
+
+class Side(str, Enum):
+    LEFT = "left"
+
+
+class Level(IntEnum):
+    LOW = 1
 
 
 KEYS = [
@@ -121,3 +130,43 @@ async def test_nor_one_that_expires_with_its_parent(mongodb_url: str, key: Any) 
         for write in (ticket.save, ticket.replace, lambda: ticket.set({"text": "new"})):
             with pytest.raises(ExpiredError):
                 await write()
+
+
+PARENT_KEYS = [*KEYS, datetime(2026, 5, 1, tzinfo=timezone.utc), Side.LEFT, Level.LOW, 1.5]
+
+
+@pytest.mark.parametrize("options", [{}, {"uuidRepresentation": "standard"}, {"tz_aware": True}])
+@pytest.mark.parametrize("key", PARENT_KEYS, ids=lambda key: type(key).__name__)
+async def test_a_parent_is_known_by_its_key(
+    mongodb_url: str, key: Any, options: dict[str, Any]
+) -> None:
+    kind: Any = type(key)
+
+    class Order(TTLMixin, Document):
+        __ttl__ = 3600
+        __ttl_purge__ = "sweeper"
+        id: kind
+
+        class Settings:
+            name = "orders"
+
+    class Item(TTLMixin, Document):
+        __ttl__ = Follows(Order, on={"order": "id"})
+        id: int  # type: ignore[assignment]
+        order: kind
+
+        class Settings:
+            name = "items"
+
+    async with scratch(mongodb_url, **options) as place:
+        database = ttl_database(place.ours.database)
+        await init_beanie(database=database, document_models=[Order, Item])
+        await Order(id=key).insert()
+
+        await Item(id=1, order=key).insert()
+        await Item.insert_many([Item(id=2, order=key)])
+        assert await Item.count() == 2
+
+        place.database["orders"].update_many({}, [{"$set": {"_ts": LONG_AGO}}])
+        with pytest.raises(ExpiredError, match="which has expired"):
+            await Item(id=3, order=key).insert()

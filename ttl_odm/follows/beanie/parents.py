@@ -95,7 +95,7 @@ class Parents:
             for document in documents
             if document.get("_id") is not None
             and (key := keys_in(document, paths)) is not None
-            and _name(key) in lost
+            and self._name(key) in lost
         ]
         condition = having(paths, [expected[name] for name in lost])
         for start in range(0, len(keys), _CHUNK):
@@ -162,7 +162,7 @@ class Parents:
             ]
             collection = self._collection(links.collection)
             for row in await aggregate(collection, pipeline, session=self.session):
-                name = _name(tuple(row["key"]))
+                name = self._name(tuple(row["key"]))
                 lives[name] = lives.get(name, False) or row["lives"]
         return lives
 
@@ -170,7 +170,20 @@ class Parents:
         """Return the keys of the parents of documents, by their `_name`."""
         paths = self.following.links.own
         keys = (keys_in(document, paths) for document in documents)
-        return {_name(key): key for key in keys if key is not None}
+        return {self._name(key): key for key in keys if key is not None}
+
+    def _name(self, key: Key) -> object:
+        """Return a hashable form of a key, the same for the value that the driver reads.
+
+        A driver may store an aware datetime and read a naive one, or a binary and read a UUID.
+        """
+        options = self.handle.plain.codec_options
+        return tuple(
+            +value  # so that an enumeration is its number
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            else bson.encode({"": value}, codec_options=options)
+            for value in key
+        )
 
     def _collection(self, name: str) -> Collection:
         """Return another collection of the database, ungated."""
@@ -200,12 +213,3 @@ async def aggregate(collection: Collection, pipeline: Pipeline, **options: Any) 
         cursor = await cursor
     rows: list[Document] = await cursor.to_list(None)
     return rows
-
-
-def _name(key: Key) -> object:
-    """Return a hashable form of a key: the key itself, or its BSON."""
-    try:
-        hash(key)
-    except TypeError:
-        return bson.encode({"key": list(key)})
-    return key
