@@ -8,16 +8,17 @@ from datetime import date, datetime, timedelta, timezone
 from enum import Enum, IntEnum
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, ClassVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from beanie import BulkWriter, Document, init_beanie
+from bson import Binary
 from pydantic import AnyUrl, BaseModel
 
-from tests.mongo.models import LONG_AGO, World, opened
+from tests.mongo.models import LONG_AGO, World, collection_of, opened
 from tests.mongo.scratch import scratch
 from ttl_odm import ExpiredError, Follows
-from ttl_odm.beanie import TTLMixin, expires_at, ttl_database
+from ttl_odm.beanie import Archive, TTLMixin, expires_at, ttl_database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,3 +171,36 @@ async def test_a_parent_is_known_by_its_key(
         place.database["orders"].update_many({}, [{"$set": {"_ts": LONG_AGO}}])
         with pytest.raises(ExpiredError, match="which has expired"):
             await Item(id=3, order=key).insert()
+
+
+@pytest.mark.parametrize("options", [{}, {"uuidRepresentation": "standard"}])
+async def test_a_displaced_document_with_a_uuid_is_archived(
+    mongodb_url: str, options: dict[str, Any]
+) -> None:
+    class Order(TTLMixin, Document):
+        __ttl__ = 3600
+        __ttl_purge__ = "sweeper"
+        __ttl_archive__ = Archive("old_orders")
+        id: UUID  # type: ignore[assignment]
+
+        class Settings:
+            name = "orders"
+
+    async with scratch(mongodb_url, **options) as place:
+        database = ttl_database(place.ours.database)
+        await init_beanie(database=database, document_models=[Order])
+        orders, key = place.database["orders"], uuid4()
+        await Order(id=key).insert()
+
+        orders.update_many({}, [{"$set": {"_ts": LONG_AGO}}])
+        await Order(id=key).insert()
+        orders.update_many({}, [{"$set": {"_ts": LONG_AGO}}])
+        if options:
+            await collection_of(Order).insert_one({"_id": key})
+
+        stored = Binary.from_uuid(key)
+        (now,) = orders.find()
+        assert now["_id"] == stored
+        archived = place.database["old_orders"].find({}, {"_ts": 0})
+        first, *again = [each.get("_original_id", each["_id"]) for each in archived]
+        assert (first, again) == (stored, [stored] if options else [])

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
@@ -40,8 +41,6 @@ from ttl_odm.sweeper import HookError, Hooks, TransientStoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from bson.codec_options import CodecOptions
-
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Session
     from ttl_odm.beanie.policy.bindings import Binding
 
@@ -51,6 +50,9 @@ _CHUNK: Final = 1000
 """Keys in one deleting command."""
 _MOST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of keys in one deleting command, which may have 16 MiB."""
+_AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS
+)
 _PATIENCE_SECONDS: Final = 120
 """How long to wait for another client's transaction; the drivers wait as long."""
 _PAUSE_SECONDS: Final = 0.05
@@ -174,6 +176,9 @@ class KeyHolders:
     async def _delete_expired(self, filter: Filter, collation: Document | None = None) -> int:  # noqa: A002 (MongoDB's name for it)
         """Purge the expired documents that a filter matches; return how many."""
         binding, session = self._entry, self._session
+        # Commands past the gate have no options to store a UUID, or types of the application's.
+        encoded = bson.encode(filter, codec_options=self._collection.codec_options)
+        filter = bson.decode(encoded, codec_options=_AS_STORED)  # noqa: A001
         if isinstance(binding, Rule):
             return await binding.remove(self._collection, filter, collation, session)
         await binding.source.see(self._collection, anew=True)
