@@ -318,6 +318,34 @@ async def test_keys_are_free_in_a_transaction(world: World, unique: Any) -> None
 
 
 @pytest.mark.parametrize(
+    "asked",
+    [
+        {"email": "a"},
+        {"$and": [{"email": {"$eq": "a"}}]},
+        {"$or": [{"email": "a"}]},
+        {"email": {"$in": ["a"]}},
+        {"email": {"$all": ["a"]}},
+    ],
+    ids=repr,
+)
+async def test_the_key_that_an_upsert_takes_from_its_filter_is_free_in_a_transaction(
+    world: World, unique: Any, asked: dict[str, Any]
+) -> None:
+    unique("email")
+    world.of(Event).insert_one({"_id": 1, "name": "a", "email": "a", "_ts": LONG_AGO})
+    collection = collection_of(Event)
+
+    async def work(session: Any) -> None:
+        new = {"$set": {"score": 1}, "$setOnInsert": {"name": "b"}}
+        await collection.update_one(asked, new, upsert=True, session=session)
+
+    await in_transaction(world, work)
+
+    (stored,) = world.of(Event).find()
+    assert (stored["email"], stored["name"]) == ("a", "b")
+
+
+@pytest.mark.parametrize(
     ("path", "old", "new"),
     [
         ("owner.$id", {"owner": OWNERS[1]}, {"owner": OWNERS[1]}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -681,7 +682,10 @@ def test_a_literal_instant_takes_the_place_of_now_in_expressions_only() -> None:
     ("given", "found"),
     [
         ({"a": 1, "b": {"$gt": 2}, "c": {"$eq": 3}}, {"a": 1, "c": 3}),
-        ({"$and": [{"a": 1}, {"b": {"x": 1}}], "$or": [{"c": 1}]}, {"a": 1, "b": {"x": 1}}),
+        ({"$and": [{"a": 1}, {"b": {"x": 1}}]}, {"a": 1, "b": {"x": 1}}),
+        ({"$or": [{"a": 1}], "b": {"$in": [2]}, "c": {"$all": [3]}}, {"a": 1, "b": 2, "c": 3}),
+        ({"$or": [{"a": 1}, {"a": 2}], "b": {"$in": [1, 2]}, "$nor": [{"c": 3}]}, {}),
+        ({"a": {"$in": [re.compile("x")]}, "b": {"$all": [{"$elemMatch": {"c": 1}}]}}, {}),
         ({}, {}),
     ],
 )

@@ -9,11 +9,12 @@ always true.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from bson import Int64, ObjectId
+from bson import Int64, ObjectId, Regex
 
 from ttl_odm.beanie.policy.predicate import expired_expr, live_expr, never_expires
 from ttl_odm.beanie.time import formats
@@ -154,11 +155,14 @@ def matching_nothing(filter: Filter) -> Document:
 
 
 def equalities(filter: Filter) -> Document:
-    """Return the values that a filter requires of fields by equality."""
+    """Return the values that a filter requires of fields by equality.
+
+    An upsert inserts these. A condition with a single alternative is one, too.
+    """
     equal: Document = {}
     for field, value in filter.items():
         name = str(field)
-        if name == "$and":
+        if name == "$and" or (name == "$or" and len(value) == 1):
             for branch in value:
                 equal |= equalities(branch)
         elif not name.startswith("$"):
@@ -166,7 +170,17 @@ def equalities(filter: Filter) -> Document:
                 equal[name] = value
             elif "$eq" in value:
                 equal[name] = value["$eq"]
+            else:
+                only = value.get("$in", value.get("$all"))
+                if isinstance(only, (list, tuple)) and len(only) == 1 and _is_value(only[0]):
+                    equal[name] = only[0]
     return equal
+
+
+def _is_value(value: object) -> bool:
+    """Return whether a list's element is a value, and not a pattern or a condition."""
+    is_condition = isinstance(value, Mapping) and str(next(iter(value), "")).startswith("$")
+    return not (is_condition or isinstance(value, (re.Pattern, Regex)))
 
 
 def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
