@@ -248,6 +248,28 @@ async def test_missing_parts_of_many_keys_cost_one_conflict(
         assert len(commands.of("insert")) == 2
 
 
+async def test_many_updates_of_a_part_of_a_key_cost_one_conflict(mongodb_url: str) -> None:
+    commands = Commands()
+    async with opened(mongodb_url, [Event], listeners=[commands]) as world:
+        stored = world.of(Event)
+        stored.create_index([("day", ASCENDING), ("room", ASCENDING)], unique=True)
+        stored.insert_many(
+            [{"_id": key, "name": f"n{key}", "day": 1, "room": key} for key in range(40)]
+        )
+        stored.update_many({}, [{"$set": {"_ts": {"$subtract": ["$$NOW", 7_200_000]}}}])
+        stored.insert_many(
+            [{"_id": 100 + key, "name": f"m{key}", "day": 1, "room": -key - 1} for key in range(40)]
+        )
+        commands.sent.clear()
+        updates = [UpdateOne({"_id": 100 + key}, {"$set": {"room": key}}) for key in range(40)]
+
+        result = await collection_of(Event).bulk_write(updates, ordered=False)
+
+        assert result.modified_count == 40
+        assert world.keys(Event) == [*range(100, 140)]
+        assert len(commands.of("update")) == 2
+
+
 @pytest.mark.slow
 async def test_many_long_keys(world: World, unique: Any) -> None:
     unique("text")

@@ -93,12 +93,15 @@ class KeyHolders:
             await self._delete_holders(self._known)
 
     async def make_way(
-        self, conflict: Filter, known: Sequence[Document] | None = None
+        self,
+        conflict: Filter,
+        known: Sequence[Document] | None = None,
+        others: Sequence[Filter] = (),
     ) -> int | None:
         """Delete the expired holders of a duplicate key; return how many, None for no retry.
 
         It frees the keys of all documents that are about to be written, so that many documents cost
-        one conflict.
+        one conflict. `others` are more conflicts on the same fields, for what isn't known.
         """
         if self.in_transaction or not self.are_worth_another_try:
             return None
@@ -113,9 +116,12 @@ class KeyHolders:
         if collation is None:  # with a collation the values are encoded
             # Without a direction a field is indexed by something else, such as its cell on a globe.
             plain = [name for name in fields if not isinstance(pattern[name], str)]
-            if plain:
-                exact = {name: {"$eq": values.get(name)} for name in plain}
-                deleted += await self._delete_expired(exact)
+            exact = [
+                {name: {"$eq": each.get("keyValue", {}).get(name)} for name in plain}
+                for each in (conflict, *(() if self._complete else others))
+            ]
+            for chunk in _chunks(exact if plain else [], self._collection.codec_options):
+                deleted += await self._delete_expired({"$or": chunk} if chunk[1:] else chunk[0])
             # The key of an empty array appears as null here.
             is_enough = len(known) <= 1 and None not in values.values()
             # A missing field is null, if the index has nulls there.

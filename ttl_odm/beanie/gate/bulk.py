@@ -153,7 +153,8 @@ class Sending:
                 known = [
                     entry.known for at, entry in pending.items() if at >= place and entry.known
                 ]
-                freed[pattern] = await keys.make_way(error, known)
+                same = [each for each in errors if repr(each.get("keyPattern")) == pattern]
+                freed[pattern] = await keys.make_way(error, known, same[1:])
             self._failures[place] = 0 if freed[pattern] else self._failures.get(place, 0) + 1
             if freed[pattern] is not None and self._failures[place] <= 1:
                 again.add(place)
