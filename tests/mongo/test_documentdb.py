@@ -188,3 +188,21 @@ async def test_keys_of_expired_documents_are_free(place: Swept) -> None:
     await handle.insert_many([{"_id": 3, "name": "new"}])
 
     assert place.keys() == {2, 3}
+
+
+async def test_a_count_has_its_condition_in_the_filter(mongodb_url: str) -> None:
+    commands, model = Commands(), declared(TTL(3600), "sweeper")
+    async with scratch(mongodb_url, event_listeners=[commands]) as made:
+        database = ttl_database(made.ours.database, backend="documentdb")
+        await init_beanie(database=database, document_models=[model])
+        place = Swept(database, model, made.database[model.get_settings().name], commands)
+        place.add([1], age=DAY)
+        place.add([2, 3], age=0)
+
+        assert await collection_of(model).count_documents({}) == 2
+        assert await model.find({"_id": {"$gte": 3}}).count() == 1
+        assert await collection_of(model).estimated_document_count() == 2
+
+        pipelines = [command["pipeline"] for command in commands.of("aggregate")]
+        assert pipelines
+        assert all("$$NOW" not in repr(pipeline[1:]) for pipeline in pipelines)

@@ -158,8 +158,10 @@ class Gate(Handle):
         """Count live documents."""
         expired = pop_expired(options)
         await self.ready()
-        stages = None
-        if not expired and options.keys().isdisjoint(("limit", "skip")):
+        binding, stages = self.binding, None
+        # documentdb has no $$NOW in a sum.
+        sums = binding is not None and binding.backend != "documentdb"
+        if sums and not expired and options.keys().isdisjoint(("limit", "skip")):
             scopes = self.scopes_in(filter, collated=is_collated(options))
             stages = filters.live_count(filter, self.policy_of(scopes))
         if stages is None:
