@@ -14,6 +14,7 @@ from sqlalchemy import (
     Join,
     Select,
     TableSample,
+    TypeDecorator,
     Update,
     select,
     true,
@@ -349,6 +350,16 @@ def wrap_handlers(wrapper: type[Any]) -> bool:
 def affinity(type_: TypeEngine[Any]) -> type[Any]:
     """Return the general type to which a column's type belongs."""
     return type_._type_affinity or object
+
+
+def undecorated(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:
+    """Return the type that a column has on a dialect: the variant for it, without decorators."""
+    kept = type_.dialect_impl(dialect)
+    while isinstance(kept, TypeDecorator):
+        kept = kept.load_dialect_impl(dialect)
+        if isinstance(kept, TypeDecorator):
+            kept = kept.dialect_impl(dialect)
+    return kept
 
 
 def variant_of(type_: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:

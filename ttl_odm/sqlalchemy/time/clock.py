@@ -16,6 +16,10 @@ that couldn't run: see `refuse_in_revision`. `Native` is the format of ``_ts``: 
 `ColumnFormat` that costs nothing at all. The formats of other columns are in
 `ttl_odm.sqlalchemy.time.formats`. `PartEnd` is what the sweeper's indexes are ordered by.
 
+SQLAlchemy leaves a comparison to the type of its left side. `InstantComparator` is that of
+`LastModified`: it puts `AsInstant` around an expression of dates on the right side, which is
+compiled to an instant. The type converts bound values by itself.
+
 This module must not know policies or statements.
 """
 
@@ -32,14 +36,20 @@ from inspect import currentframe, signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakSet
 
+from sqlalchemy import TIMESTAMP as SQL_TIMESTAMP
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     Boolean,
+    ClauseElement,
     ColumnElement,
+    Date,
     DateTime,
     Double,
     Integer,
     Interval,
+    ScalarSelect,
+    Select,
     String,
     TypeDecorator,
     cast,
@@ -52,6 +62,7 @@ from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import object_session
 from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.sql import functions, operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.core.values import row_ttl
@@ -62,7 +73,7 @@ from ttl_odm.dialects.mysql import MySQL
 from ttl_odm.dialects.postgresql import PostgreSQL
 from ttl_odm.dialects.sqlite import SQLite
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError, TTLError
-from ttl_odm.sqlalchemy.compat import SQLTemplate
+from ttl_odm.sqlalchemy.compat import SQLTemplate, affinity, undecorated
 from ttl_odm.sqlalchemy.time.dialect_time import dialect_time_of
 
 if TYPE_CHECKING:
@@ -321,6 +332,83 @@ def refuse_in_revision(caller: FrameType | None) -> None:
         )
 
 
+if TYPE_CHECKING:
+    _Comparator = TypeDecorator.Comparator[datetime]
+else:
+
+    class _Comparator(TypeDecorator.Comparator, DateTime.Comparator):
+        """The comparator that a decorator of `DateTime` has without us."""
+
+        __slots__ = ()
+
+
+_LISTS: Final = frozenset({operators.in_op, operators.not_in_op})
+_COMPARISONS: Final = _LISTS | {
+    operators.eq,
+    operators.ne,
+    operators.lt,
+    operators.le,
+    operators.gt,
+    operators.ge,
+    operators.between_op,
+    operators.not_between_op,
+    operators.is_distinct_from,
+    operators.is_not_distinct_from,
+}
+
+
+class AsInstant(FunctionElement[Any]):
+    """An expression of dates in the form of instants, to compare with one."""
+
+    inherit_cache = True
+
+    def __init__(self, dates: ColumnElement[Any], type_: TypeEngine[Any]) -> None:
+        super().__init__(dates)
+        self.type = type_
+
+
+class InstantComparator(_Comparator):
+    """The operators of an expression of instants."""
+
+    __slots__ = ()
+
+    def operate(self, op: OperatorType, *other: Any, **kwargs: Any) -> ColumnElement[Any]:
+        """Give the other sides of a comparison the form of instants."""
+        if op in _LISTS:
+            other = tuple(map(self._listed, other))
+        elif op in _COMPARISONS:
+            other = tuple(map(self._as_instant, other))
+        return super().operate(op, *other, **kwargs)
+
+    def _listed(self, values: Any) -> Any:
+        if isinstance(values, (list, tuple, set, frozenset)):
+            return [self._as_instant(value) for value in values]
+        if isinstance(values, ScalarSelect):
+            values = values.element
+        return self._as_instant(values) if isinstance(values, Select) else values
+
+    def _as_instant(self, value: Any) -> Any:
+        element = value
+        if not isinstance(value, ClauseElement) and hasattr(value, "__clause_element__"):
+            element = value.__clause_element__()  # of an attribute of a class
+        if isinstance(element, Select):
+            dates = tuple(element.selected_columns)
+            converted = self._as_instant(dates[0]) if len(dates) == 1 else None
+            if isinstance(converted, AsInstant):
+                return element.with_only_columns(converted, maintain_column_froms=True)
+        elif isinstance(element, ColumnElement) and _holds_dates(element):
+            return AsInstant(element, self.expr.type)
+        return value
+
+
+def _holds_dates(element: ColumnElement[Any]) -> bool:
+    """Return whether an expression has a type of dates that isn't one of instants."""
+    if isinstance(element, BindParameter) and element.expanding:  # many values
+        return False
+    is_date = issubclass(affinity(element.type), (Date, DateTime))
+    return is_date and not isinstance(element.comparator, InstantComparator)
+
+
 class LastModified(TypeDecorator[datetime]):
     """An instant; always an aware UTC ``datetime`` in Python.
 
@@ -330,6 +418,7 @@ class LastModified(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+    comparator_factory = InstantComparator  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
         refuse_in_revision(getattr(currentframe(), "f_back", None))
@@ -363,6 +452,35 @@ class LastModified(TypeDecorator[datetime]):
     ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it runs per row."""
         return clock_of(dialect).reader()
+
+
+_NOWS: Final = (
+    functions.now,
+    functions.current_timestamp,
+    functions.localtime,
+    functions.localtimestamp,
+    functions.sysdate,
+)
+"""Now, on MariaDB and MySQL in the session's time zone."""
+
+
+@compiles(AsInstant)
+def _render_as_instant(element: AsInstant, compiler: SQLCompiler, **kw: Any) -> str:
+    kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
+    kw["within_columns_clause"] = False
+    (dates,) = element.clauses
+    clock, kept = clock_of(compiler.dialect), undecorated(dates.type, compiler.dialect)
+    if clock.per_second is None or not isinstance(kept, (Date, DateTime)):
+        return str(compiler.process(dates.self_group(operators.eq), **kw))
+    if isinstance(dates, _NOWS):
+        return clock.now
+    # MySQL's TIMESTAMP is read in the session's time zone; all other dates are UTC.
+    has_zone = isinstance(kept, SQL_TIMESTAMP) if isinstance(clock, MySQL) else _has_zone(kept)
+    return clock.instant_of_column(compiler.process(dates, **kw), zoned=has_zone)
+
+
+def _has_zone(kept: TypeEngine[Any]) -> bool:
+    return isinstance(kept, DateTime) and kept.timezone
 
 
 class Seconds(TypeDecorator[int]):

@@ -304,13 +304,7 @@ def _affinity(type_: TypeEngine[Any]) -> type[Any]:
 
 def kept_type(type_: TypeEngine[Any], family: str) -> TypeEngine[Any]:
     """Return the type that a column has on a database: the variant for it, without decorators."""
-    dialect = _dialect(family)
-    kept = type_.dialect_impl(dialect)
-    while isinstance(kept, TypeDecorator):
-        kept = kept.load_dialect_impl(dialect)
-        if isinstance(kept, TypeDecorator):
-            kept = kept.dialect_impl(dialect)
-    return kept
+    return compat.undecorated(type_, _dialect(family))
 
 
 @cache
