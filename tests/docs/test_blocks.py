@@ -70,7 +70,7 @@ NOT_RUN = {
     "docs/django-operating.md": 1,
     "docs/families.md": 1,
     "docs/metrics.md": 2,
-    "docs/migrating.md": 1,
+    "docs/migrating.md": 2,
     "docs/quickstart-fastapi.md": 2,
     "docs/replicas.md": 1,
     "docs/schedulers.md": 1,

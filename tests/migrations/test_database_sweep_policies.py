@@ -5,10 +5,22 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import BigInteger, DateTime, String, column, inspect, select, table
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    String,
+    column,
+    insert,
+    inspect,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.orm import Session, mapped_column
 
 from tests.clocks import age
@@ -425,3 +437,31 @@ def test_it_goes_by_its_index(engine: Engine, project: Any) -> None:
         connection.exec_driver_sql("ANALYZE events" if is_postgresql else "ANALYZE TABLE events")
         plan = connection.exec_driver_sql(f"EXPLAIN {query}").all()
     assert "ix_events_ends_ttl" in str(plan), plan
+
+
+def test_a_renamed_table_takes_all_along_as_the_documentation_says(
+    engine: Engine, project: Any
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
+    block = page.split("### Renaming a table")[1].split("```python\n")[1].split("```")[0]
+    stored = "ttl_odm.Stored(3600)"
+    models().metadata.create_all(engine)
+    here = project(models(Stored(HOUR)))
+    here.revision(
+        f"import ttl_odm; op.add_ttl('web_sessions', {stored}, sweep='database', enforce='view')"
+    )
+    here.upgrade()
+    with engine.begin() as connection:
+        set_policy(connection, models(Stored(HOUR)), 60, by="ann")
+    here.revision(indent(f"import ttl_odm\n{block}", "    ").strip())
+    renamed = models(Stored(HOUR), name="logins")
+    here.metadata = renamed.metadata
+    here.upgrade()
+    with engine.connect() as connection:
+        assert inspect(connection).get_view_names() == ["logins_live"]
+        assert read_job(connection, None, "web_sessions") is None
+        assert read_job(connection, None, "logins") is not None
+        connection.execute(insert(renamed), [{"id": "old"}, {"id": "new"}])
+        age(connection, "logins", "old", 90)
+        live = connection.scalars(text("SELECT id FROM logins_live")).all()
+        assert live == connection.scalars(select(renamed.id)).all() == ["new"]
