@@ -48,7 +48,7 @@ sweeping_removal: ContextVar[Removal | None] = ContextVar("ttl_odm_sweeping_remo
 displacing: ContextVar[bool] = ContextVar("ttl_odm_displacing", default=False)
 """Whether rows are being deleted because they block a write."""
 
-_CHUNK: Final = 500
+CHUNK: Final = 500
 """Rows, or keys, in one statement: well below every database's limit of bound values."""
 
 _doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
@@ -84,10 +84,10 @@ def every(model: Model, using: str) -> AnyQuerySet:
     return options.include_expired(QuerySet(model=model, using=using))
 
 
-def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+def chunks(rows: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
     """Divide rows, or keys: databases limit the number of values in a statement."""
-    for start in range(0, len(rows), _CHUNK):
-        yield rows[start : start + _CHUNK]
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
 
 
 @dataclass

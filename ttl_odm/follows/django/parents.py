@@ -18,7 +18,7 @@ from ttl_odm.django.keys.conditions import unique_sets
 from ttl_odm.django.policy.options import keeps_last_modified, only_expired
 from ttl_odm.django.policy.predicate import Predicate, RowCondition
 from ttl_odm.django.purge.errors import error_of
-from ttl_odm.django.purge.removal import take_file
+from ttl_odm.django.purge.removal import chunks, take_file
 from ttl_odm.follows import under_expired
 from ttl_odm.follows.django.follower import Following, is_one_of
 from ttl_odm.follows.django.links import keys_of, named_in, set_by, stored_fields
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import AnyQuerySet, Model
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows.django.follower import Key
-
-_CHUNK: Final = 500
-"""Keys in one statement."""
 
 _MOST: Final = 200
 """Keys of several fields in one condition; SQLite stops at expressions deeper than 1,000."""
@@ -107,8 +104,7 @@ def check(following: Following, using: str, keys: Sequence[Key], *, shared: bool
     links = following.links
     if following.binding.is_off:
         return
-    for start in range(0, len(keys), _CHUNK):
-        some = keys[start : start + _CHUNK]
+    for some in chunks(keys):
         names = [theirs.attname for theirs in links.theirs]
         parents: AnyQuerySet = QuerySet(model=links.parent, using=using)
         parents = parents.filter(is_one_of(links.theirs, some))
@@ -198,10 +194,9 @@ def _without_conflicts_in(
             pairs = zip(fields, values, strict=True)
             keys[number] = tuple(field.to_python(value) for field, value in pairs)
     distinct, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
-    for start in range(0, len(distinct), _MOST):
+    for some in chunks(distinct, _MOST):
         rows: Any = QuerySet(model=model, using=using)
-        some = rows.filter(is_one_of(fields, distinct[start : start + _MOST]))
-        taken |= set(some.values_list(*names))
+        taken |= set(rows.filter(is_one_of(fields, some)).values_list(*names))
     written = []
     for number, obj in enumerate(objs):
         if keys.get(number) not in taken:

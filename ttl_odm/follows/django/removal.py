@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import BatchRequest, Purged
     from ttl_odm.sweeper.hooks import Reason
 
-_CHUNK: Final = 500
-"""Keys in one statement: well below every database's limit of bound values."""
-
 _READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
 
@@ -113,11 +110,11 @@ class FollowersRemoval(Removal):
     def _below(self, model: Model, keys: Sequence[Any]) -> None:
         for following in followers_of(model):
             links = following.links
-            for start in range(0, len(keys), _CHUNK):
-                some: Any = [(key,) for key in keys[start : start + _CHUNK]]
+            for chunk in removal.chunks(keys):
+                some: Any = [(key,) for key in chunk]
                 if links.theirs != [model._meta.pk]:
                     names = [theirs.attname for theirs in links.theirs]
-                    rows = removal.every(model, self.using).filter(pk__in=[key for (key,) in some])
+                    rows = removal.every(model, self.using).filter(pk__in=chunk)
                     some = list(rows.values_list(*names))
                 if some:
                     self.of_rows(following.model, is_one_of(links.own, some))
@@ -128,10 +125,9 @@ class FollowersRemoval(Removal):
         # Many at once: each choice walks over the index entries of all rows that this transaction
         # has deleted. Of rows that refer to each other, the rest is chosen anew after each DELETE.
         has_rings = bool(_bound_references(model))
-        while (size := self.next_size(_CHUNK if has_rings else _READ)) > 0:
+        while (size := self.next_size(removal.CHUNK if has_rings else _READ)) > 0:
             keys = self._choose(model, condition, size)
-            for start in range(0, len(keys), _CHUNK):
-                some = keys[start : start + _CHUNK]
+            for some in removal.chunks(keys):
                 self.of(model, some)
                 if not self.is_done:
                     return

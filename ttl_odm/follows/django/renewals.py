@@ -16,18 +16,16 @@ from django.db.models import QuerySet
 from django.db.models.deletion import Collector
 from django.db.models.sql import Query
 
+from ttl_odm.django.purge.removal import chunks
 from ttl_odm.django.time.fields import Cutoff, Stamp
 from ttl_odm.follows.django.follower import Following, following_of, is_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.db.models.sql import DeleteQuery, UpdateQuery
 
     from ttl_odm.follows.django.follower import Key
-
-_CHUNK: Final = 500
-"""Keys in one statement."""
 
 _MARK: Final = "_ttl_odm_renewals"
 
@@ -42,12 +40,11 @@ def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
     if done is not None:
         new = {key: None for key in new if (using, links.parent, key) not in done}
         done.update((using, links.parent, key) for key in new)
-    some = list(new)
-    for start in range(0, len(some), _CHUNK):
-        _renew(following, using, some[start : start + _CHUNK])
+    for some in chunks(list(new)):
+        _renew(following, using, some)
 
 
-def _renew(following: Following, using: str, keys: list[Key]) -> None:
+def _renew(following: Following, using: str, keys: Sequence[Key]) -> None:
     links, seconds = following.links, following.declared.at_most_every
     for rule, above in pairwise(following.chain()):
         rows: Any = QuerySet(model=rule.links.parent, using=using)
