@@ -22,18 +22,24 @@ def stored(name: str) -> Policy:
     return policy.with_default(Stored(policy.default))
 
 
+def default_to_store(model: Any, container: str, declared: Any) -> Any:
+    """Return the default that an operator stores; a model declares what else a policy has."""
+    if not isinstance(declared, TTL):
+        return declared
+    model.__ttl__ = declared.with_default(Stored(CONTAINERS[container].policy.default))
+    return declared.default
+
+
 class StoredOnSQLAlchemy(SyncSQLAlchemy):
     """Synchronous."""
 
     declared = models_of(stored)
 
     def set_policy(self, container: str, declared: Any) -> None:
-        model, policy = self.declared.models[container], CONTAINERS[container].policy
-        if not isinstance(policy, TTL):
+        if not isinstance(CONTAINERS[container].policy, TTL):
             super().set_policy(container, declared)
             return
-        if isinstance(declared, TTL):
-            model.__ttl__ = declared.with_default(Stored(policy.default))
-            declared = declared.default
+        model = self.declared.models[container]
+        default = default_to_store(model, container, declared)
         with self.engine.connect() as connection:
-            set_policy(connection, model, declared, by="the contract")
+            set_policy(connection, model, default, by="the contract")

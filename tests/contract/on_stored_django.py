@@ -8,9 +8,9 @@ from django.db import connections
 
 from tests.contract.django_models import Place
 from tests.contract.on_django import OnDjango
-from tests.contract.on_stored import stored
+from tests.contract.on_stored import default_to_store, stored
 from tests.contract.subject import CONTAINERS
-from ttl_odm import TTL, Stored
+from ttl_odm import TTL
 from ttl_odm.django import set_policy
 from ttl_odm.django.policies.models import Policy, PolicyChange
 
@@ -29,11 +29,9 @@ class StoredOnDjango(OnDjango):
             self.set_policy(container, CONTAINERS[container].policy)
 
     def set_policy(self, container: str, declared: Any) -> None:
-        model, policy = self._models[container], CONTAINERS[container].policy
-        if not isinstance(policy, TTL):
+        if not isinstance(CONTAINERS[container].policy, TTL):
             super().set_policy(container, declared)
             return
-        if isinstance(declared, TTL):
-            model.__ttl__ = declared.with_default(Stored(policy.default))
-            declared = declared.default
-        set_policy(model, declared, by="the contract", using=self.alias)
+        model = self._models[container]
+        default = default_to_store(model, container, declared)
+        set_policy(model, default, by="the contract", using=self.alias)
