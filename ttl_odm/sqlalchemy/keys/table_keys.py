@@ -91,7 +91,7 @@ _KEPT: Final[dict[type[Any], frozenset[type[Any]]]] = {
 }
 """By kind of type: the classes of values that it stores exactly."""
 
-_TEXTS: Final = frozenset({String, Text, Unicode, UnicodeText, VARCHAR, NVARCHAR})
+TEXTS: Final = frozenset({String, Text, Unicode, UnicodeText, VARCHAR, NVARCHAR})
 """Types of text that is compared as it is; CITEXT isn't one of them, and needs a cast."""
 
 _NUMBER: Final = re.compile(r"-?\d+")
@@ -436,7 +436,7 @@ def _is_kept_text(value: str, type_: TypeEngine[Any]) -> bool:
         return _NUMBER.fullmatch(value) is not None
     if isinstance(type_, Enum):
         return not value.endswith(" ")
-    if type(type_) not in _TEXTS and not isinstance(type_, CHAR):
+    if type(type_) not in TEXTS and not isinstance(type_, CHAR):
         return False
     length = getattr(type_, "length", None)
     return (length is None or len(value) <= length) and not value.endswith(" ")
@@ -467,7 +467,7 @@ _CHECKS: Final[tuple[tuple[Any, Callable[[Any, TypeEngine[Any]], bool]], ...]] =
 
 def _is_kept_sql(element: Any, type_: TypeEngine[Any]) -> bool:
     own = compat.affinity(type_)
-    is_text = issubclass(own, String) and type(type_) in _TEXTS
+    is_text = issubclass(own, String) and type(type_) in TEXTS
     while isinstance(element, Grouping):
         element = element.element
     is_literal = isinstance(element, (TextClause, ColumnClause)) and not isinstance(element, Column)

@@ -14,21 +14,11 @@ from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    TEXT,
-    VARCHAR,
-    DateTime,
-    Enum,
-    Integer,
-    String,
-    Text,
-    TypeDecorator,
-    Uuid,
-)
+from sqlalchemy import TEXT, DateTime, Enum, Integer, TypeDecorator, Uuid
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
-from ttl_odm.sqlalchemy.keys.table_keys import is_kept
+from ttl_odm.sqlalchemy.keys.table_keys import TEXTS, is_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,8 +29,7 @@ if TYPE_CHECKING:
 _INTEGERS: Final = (int, type(None))
 """Types of what a column of integers returns as it was given, or generates."""
 
-_TEXTS: Final = frozenset({String, Text, VARCHAR, TEXT})
-"""Types of columns that return a text as it was given, unless it is too long or ends in a space."""
+_TEXTS: Final = TEXTS | {TEXT}
 
 _HEX: Final = "[0-9a-f]"
 _UUID: Final = re.compile(f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}")
@@ -63,7 +52,7 @@ def _check_of(column: Column[Any], dialect: Dialect) -> Callable[[Any], bool]:
     type_: Any = compat.variant_of(column.type, dialect)
     if not isinstance(type_, TypeDecorator) and compat.affinity(type_) is Integer:
         return lambda value: type(value) in _INTEGERS
-    if type(type_) in _TEXTS:
+    if type(type_) in _TEXTS:  # it comes back unless it is too long or ends in a space
         most = inf if type_.length is None else type_.length
         return lambda value: (
             value is None or (type(value) is str and len(value) <= most and value[-1:] != " ")
