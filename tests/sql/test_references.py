@@ -5,6 +5,7 @@ What could be written is in `tests.leaks.paths_references`.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,12 +25,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from tests.clocks import age
+from tests.clocks import age, set_last_modified
 from tests.leaks.data import DAY
 from tests.leaks.living import Lasting
 from tests.leaks.models import make_models
 from tests.sql.sweeping import HOUR, left
 from ttl_odm.core.policy import ExpireAfter
+from ttl_odm.dialects import EPOCH
 from ttl_odm.sqlalchemy import TTLMixin, enable
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sweeper import Skip, Sweeper
@@ -443,8 +445,17 @@ def test_a_sweep_takes_expired_rows_that_hang_on_rows_by_a_cascade(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("enforcing")
+@pytest.mark.parametrize(
+    "ages",
+    [
+        pytest.param("000000000", id="all at once"),
+        pytest.param("000000011", id="most at once"),
+        pytest.param("000012222", id="trees that share an instant"),
+        pytest.param("012345678", id="one by one"),
+    ],
+)
 def test_a_row_that_bookings_behind_a_tree_does_not_hold_up_other_trees(
-    engine: Engine, made: Any, session: Session
+    engine: Engine, made: Any, session: Session, ages: str
 ) -> None:
     class Base(DeclarativeBase):
         pass
@@ -470,6 +481,12 @@ def test_a_row_that_bookings_behind_a_tree_does_not_hold_up_other_trees(
             session.add(Topic(id=start + number, parent=start + number - 1 if number else None))
             session.flush()
     session.add(Pin(id=1, topic=22))
-    expire(session, *session.scalars(select(Topic)))
-    assert swept(engine, Topic)["topics"][1] == 3
+    session.commit()
+    keys = session.scalars(select(Topic.id).order_by(Topic.id)).all()
+    for key, later in zip(keys, ages, strict=True):
+        instant = EPOCH + timedelta(days=1, milliseconds=int(later))
+        set_last_modified(session.connection(), "topics", key, instant)
+    session.commit()
+    (report,) = Sweeper(engine, [Topic]).run_once().targets
+    assert report.skips == {Skip.RESTRICTED: 3}
     assert left(session.connection(), Topic) == {20, 21, 22}

@@ -326,8 +326,8 @@ class Batch:
         # Referring rows come before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         undeleted = self.removals[0].undeleted
-        is_full = deleted + len(undeleted) == self.request.size
-        again = (self.is_crowded and is_full) or self._has_more
+        # Though not full, a batch may leave free rows: a cascade has deleted others of the chosen.
+        again = (self.is_crowded and bool(deleted or undeleted)) or self._has_more
         for removal in self.removals:
             self.referring += removal.dependents
         skips = self._skips() if deleted < self.range.rows and not again else {}
