@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from beanie import Document, UnionDoc
+from beanie import Document, Insert, UnionDoc, after_event
 
 from tests.mongo.models import Adopted, Event, Tracked, Visit, Voucher, World, opened
 from ttl_odm import NEVER, TTL, ExpiredError, InvalidTTL, TTLConfigurationError
@@ -371,3 +371,26 @@ async def test_a_kind_may_be_the_class(mongodb_url: str) -> None:
                 assert end == (life and timedelta(seconds=life)), model
         world.raw["Vehicle"].update_many({}, [{"$set": {"_ts": {"$subtract": ["$$NOW", 90_000]}}}])
         assert [type(each) async for each in Vehicle.find(with_children=True)] == [Car, Bus]
+
+
+async def test_an_action_after_the_insert_changes_the_lifetime(mongodb_url: str) -> None:
+    seen: list[Any] = []
+
+    class Hold(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int  # type: ignore[assignment]
+        name: str = ""
+
+        @after_event(Insert)
+        async def shorten(self) -> None:
+            seen.append(self.expires_at)
+            await self.expire_in(60)
+
+    async with opened(mongodb_url, [Hold]) as world:
+        hold = await Hold(id=1).insert()
+        assert (seen[0] is not None, hold.ttl) == (True, 60)
+        assert hold.last_modified == world.stored(Hold, 1)["_ts"]
+
+        hold.name = "Ann"
+        await hold.save()
+        assert world.stored(Hold, 1)["ttl"] == 60

@@ -90,7 +90,9 @@ async def insert_one(handle: Handle, document: Any, options: Document) -> Insert
     result = await until_free(lambda: plain.insert_one(new, **options), holders.make_way)
     watch, keys = _watch.get(), (None, new.get("_id"))
     if watch is not None and watch.collection == plain.full_name and watch.key in keys:
-        watch.inserted = new
+        note, watch.inserted = watch.inserted, None  # actions may insert other documents
+        if note is not None:
+            note(new)
     return result
 
 
@@ -254,7 +256,7 @@ class WriteWatch:
         unless_expired: Called by an upsert before it inserts.
         inserts: Whether an upsert may insert; otherwise it is sent as an update.
         matched: Whether the write matched; None as long as this is unknown.
-        inserted: The inserted document.
+        inserted: Called with the document that an insert has stored.
     """
 
     collection: str
@@ -263,7 +265,7 @@ class WriteWatch:
     unless_expired: UnlessExpired | None = None
     inserts: bool = True
     matched: bool | None = None
-    inserted: Filter | None = None
+    inserted: Callable[[Filter], None] | None = None
 
 
 _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None)

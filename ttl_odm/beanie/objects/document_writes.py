@@ -45,11 +45,13 @@ if TYPE_CHECKING:
 
 
 async def insert(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
-    """Run Beanie's insert, and set the stamp on the document in memory."""
+    """Run Beanie's insert, and set the stamp on the document in memory.
+
+    It is set as soon as the document is stored: actions after the insert may change it again.
+    """
     with watching(collection_of(document).full_name, key_of(document)) as watch:
+        watch.inserted = lambda row: learn(document, row, policy_of(type(document)))
         result = await method(*args, **kwargs)
-    if watch.inserted is not None:
-        learn(document, watch.inserted, policy_of(type(document)))
     if _may_be_undone(kwargs):
         remember(document, is_certain=False)
     return result
