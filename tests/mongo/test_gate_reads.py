@@ -22,6 +22,7 @@ from tests.mongo.models import (
     Event,
     Names,
     Plain,
+    Voucher,
     World,
     collection_of,
     opened,
@@ -250,6 +251,16 @@ async def test_what_changes_one_document_refuses_a_positional_projection(world: 
         await collection.find_one_and_update(
             {"tags": "x"}, {"$set": {"score": 1}}, projection={"tags.$": 1}
         )
+
+
+async def test_what_is_no_document_is_not_judged(world: World) -> None:
+    await Voucher(id=1, ends=datetime.now(timezone.utc) + HOUR).insert()
+    world.of(Voucher).insert_one({"_id": 2})  # expired, as it has no date
+    vouchers = collection_of(Voucher)
+
+    plan = await vouchers.find().explain()
+    assert plan["queryPlanner"]["winningPlan"]["stage"] == "COLLSCAN"
+    assert [key async for key in vouchers.find(return_key=True).hint("_id_")] == [{"_id": 1}]
 
 
 # Beanie's cache

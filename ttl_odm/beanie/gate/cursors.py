@@ -270,12 +270,15 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
     _sent: Sent | None = None
     _batches = 0
     _is_coarse = False
+    _explain = False  # PyMongo's own; the server then answers with its plan
 
     async def next(self) -> Document:
         """Return the next live document."""
         while True:
             document: Document = await self._read(super().next)
             if self._lifetime is None:
+                return document
+            if self._explain:
                 return document
             if not self._lifetime.is_over(document):
                 return self._lifetime.strip(document)

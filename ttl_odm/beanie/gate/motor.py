@@ -157,7 +157,9 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
             cursor = TTLMotorCursor(plain.delegate, self)
             cursor._lifetime = rule.finds(self._gate, plain.delegate)
             return cursor
-        lifetime, projection = for_find(self._gate, projection, expired=expired)
+        # Documents from an index alone lack the fields to judge by.
+        unjudged = expired or bool(kwargs.get("return_key"))
+        lifetime, projection = for_find(self._gate, projection, expired=unjudged)
         sent = Sent.of(self._gate, filter, expired=expired)
         plain = super().find(sent.exact, projection, *args, **kwargs)
         cursor = TTLMotorCursor(plain.delegate, self)

@@ -132,7 +132,9 @@ class TTLCollection(AsyncCollection[Any]):
             cursor = TTLCursor(self, asked, projection, *args, **kwargs)
             cursor._lifetime = rule.finds(self._gate, cursor)
             return cursor
-        lifetime, projection = for_find(self._gate, projection, expired=expired)
+        # Documents from an index alone lack the fields to judge by.
+        unjudged = expired or bool(kwargs.get("return_key"))
+        lifetime, projection = for_find(self._gate, projection, expired=unjudged)
         sent = Sent.of(self._gate, filter, expired=expired)
         # When it is sent, `coarsely` chooses between this filter and a faster, coarse one.
         cursor = TTLCursor(self, sent.exact, projection, *args, **kwargs)
