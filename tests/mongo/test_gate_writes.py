@@ -21,6 +21,7 @@ from pymongo import (
     UpdateOne,
     WriteConcern,
 )
+from pymongo.errors import BulkWriteError, WriteConcernError
 
 from tests.mongo.models import LONG_AGO, Event, Strict, Swept, Tracked, World, collection_of, opened
 from ttl_odm import ExpireAfter, InvalidTTL
@@ -397,6 +398,42 @@ async def test_writes_that_nobody_waits_for_are_reported_all_the_same(world: Wor
 
     assert world.stored(Event, 1)["name"] == "new"
     assert upserted.upserted_id == 2
+
+
+UNACKNOWLEDGED: dict[str, Any] = {
+    "insert": lambda events: events.insert_one({"_id": 1, "name": "n1"}),
+    "insert many": lambda events: events.insert_many([{"_id": 1, "name": "n1"}]),
+    "update": lambda events: events.update_one({"_id": 1}, {"$set": {"name": "n1"}}, upsert=True),
+    "replace": lambda events: events.replace_one({"_id": 1}, {"name": "n1"}, upsert=True),
+    "find and update": lambda events: events.find_one_and_update(
+        {"_id": 1}, {"$set": {"name": "n1"}}, upsert=True
+    ),
+    "bulk": lambda events: events.bulk_write(
+        [
+            UpdateOne({"_id": 1}, {"$set": {"name": "n1"}}, upsert=True),
+            UpdateOne({"_id": 2}, {"$inc": {"score": 1}}, upsert=True),
+            UpdateOne({"_id": 2}, {"$inc": {"score": 1}}, upsert=True),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("way", UNACKNOWLEDGED)
+async def test_too_few_members_that_acknowledge_stop_no_write(world: World, way: str) -> None:
+    await made(world, 1, tags=["old"])
+    world.age(Event, 1)
+    careful = collection_of(Event).with_options(write_concern=WriteConcern(w=7, wtimeout=100))
+
+    with pytest.raises((WriteConcernError, BulkWriteError)) as failed:
+        await UNACKNOWLEDGED[way](careful)
+
+    assert world.stored(Event, 1)["name"] == "n1"
+    assert "tags" not in world.stored(Event, 1)
+    if way == "bulk":
+        details = failed.value.details
+        assert (details["nUpserted"], details["nModified"]) == (2, 1)
+        assert [error["code"] for error in details["writeConcernErrors"]] == [100]
+        assert world.stored(Event, 2)["score"] == 2
 
 
 @pytest.mark.parametrize(

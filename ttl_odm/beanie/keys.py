@@ -29,6 +29,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
+from ttl_odm.beanie.drivers import unwaiting
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
 from ttl_odm.beanie.policy.rules import Rule, rules_below
@@ -75,7 +76,8 @@ class KeyHolders:
         complete: bool,
     ) -> None:
         """Store the arguments; the collection is ungated and reports conflicts."""
-        self._collection = collection
+        sooner = unwaiting(collection)  # the write itself waits for other members
+        self._collection = collection if sooner is None else sooner
         self._entry = entry
         self._session = session
         self._known = [part for part in known if part]

@@ -17,27 +17,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, WriteConcernError
 
+from ttl_odm.beanie.drivers import unwaiting
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.gate.handle import Handle, is_collated, pop_expired, pop_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.indexes.changes import check_ttl_index
-from ttl_odm.beanie.policy.ttl_indexes import is_ours
+from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, is_ours
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
 
-    from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.drivers import Document, Filter, Projection, Session
     from ttl_odm.beanie.gate.collection_rules import Methods
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.rewrite.stamps import Update
@@ -103,6 +106,9 @@ PASSED: Final = frozenset(
 """Names that concern the whole collection, and ``watch``, which reports all changes."""
 _ABOUT_INDEXES: Final = {"create_index", "create_indexes", "index_information"}
 """The methods that Beanie calls before all classes have their collections."""
+_CHANGES: Final = {
+    *("find_one_and_replace", "find_one_and_update", "replace_one", "update_many", "update_one")
+}
 
 
 class Gate(Handle):
@@ -287,8 +293,42 @@ class Gate(Handle):
         await self.read_defaults()
         await self.check_reach()
         rule = rule_of(self)
-        methods: Methods = self if rule is None else rule.methods(self)
-        return await getattr(methods, name)(**arguments)
+        in_steps = name == "bulk_write" or (name in _CHANGES and (rule or arguments.get("upsert")))
+        gate = self._unwaiting(arguments.get("session")) if in_steps else None
+        methods: Methods = (gate or self) if rule is None else rule.methods(gate or self)
+        write = getattr(methods, name)(**arguments)
+        return await (write if gate is None else self._waiting(write, arguments.get("session")))
+
+    def _unwaiting(self, session: Session) -> Gate | None:
+        """Return the gate for a write of several commands, None if it is this one.
+
+        `_waiting` then waits for other members, once.
+        """
+        in_transaction = session is not None and bool(session.in_transaction)
+        plain = None if in_transaction or not self.is_gated else unwaiting(self.plain)
+        if plain is None:
+            return None
+        gate = copy(self)
+        gate.plain = plain
+        return gate
+
+    async def _waiting(self, write: Awaitable[Any], session: Session) -> Any:
+        """Await a write that didn't wait for other members, and wait for them as it should have."""
+        failed: BulkWriteError | None = None
+        try:
+            result = await write
+        except BulkWriteError as error:
+            result = failed = error
+        try:  # even an update of nothing waits for all writes before it
+            await self.plain.update_many(filters.NOTHING, {"$unset": {EXPIRY: ""}}, session=session)
+        except WriteConcernError as error:
+            details = failed.details if failed else getattr(result, "bulk_api_result", None)
+            if details is None:
+                raise
+            raise BulkWriteError({**details, "writeConcernErrors": [error.details]}) from error
+        if failed is not None:
+            raise failed
+        return result
 
     def _shows(self, options: Document) -> Lifetime:
         """Set the projection of a find_one_and_... method; return how its result is judged."""
