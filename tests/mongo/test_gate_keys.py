@@ -411,6 +411,58 @@ async def test_what_a_transaction_displaced_comes_back_when_it_fails(world: Worl
     assert world.stored(Event, 1)["old"]
 
 
+UNKNOWN: dict[str, tuple[Any, Any]] = {
+    "a partial index": ("email", {"$set": {"open": True}}),
+    "an operator": ("score", {"$inc": {"score": 6}}),
+    "an array": ("tags", {"$push": {"tags": "t"}}),
+    "a pipeline": ("score", [{"$set": {"score": {"$add": ["$score", 6]}}}]),
+}
+"""A unique field, and an update that gives it a value which only the server knows."""
+SENT: dict[str, Any] = {
+    "update": lambda to, update, **own: to.update_many({"_id": 2}, update, **own),
+    "upsert": lambda to, update, **own: to.update_many({"_id": 2}, update, upsert=True, **own),
+    "in bulk": lambda to, update, **own: to.bulk_write([UpdateMany({"_id": 2}, update)], **own),
+    "upsert in bulk": lambda to, update, **own: to.bulk_write(
+        [UpdateMany({"_id": 2}, update, upsert=True)], **own
+    ),
+}
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["expired", "live"])
+@pytest.mark.parametrize("sent", SENT)
+@pytest.mark.parametrize("way", UNKNOWN)
+async def test_a_transaction_is_run_again_if_a_key_was_not_known(
+    world: World,
+    unique: Any,
+    way: str,
+    sent: str,
+    is_live: bool,  # noqa: FBT001
+) -> None:
+    field, update = UNKNOWN[way]
+    collection = await put(world, dead=() if is_live else (1,), live=(1, 2) if is_live else (2,))
+    holder = {"email": "a", "open": True, "score": 7, "tags": ["t"]}
+    world.of(Event).update_one({"_id": 1}, {"$set": holder})
+    world.of(Event).update_one({"_id": 2}, {"$set": {"email": "a", "score": 1, "tags": ["s"]}})
+    condition = {"open": True} if field == "email" else {field: {"$exists": True}}
+    unique(field, partialFilterExpression=condition)
+    runs: list[Any] = []
+
+    async def work(session: Any) -> None:
+        runs.append(session)
+        assert len(runs) <= 2, "once more is enough"
+        await SENT[sent](collection, update, session=session)
+
+    started = world.database.client.start_session()
+    async with await started if asyncio.iscoroutine(started) else started as session:
+        if is_live:
+            with pytest.raises((BulkWriteError, DuplicateKeyError)):
+                await session.with_transaction(work)
+        else:
+            await session.with_transaction(work)
+
+    assert (len(runs), world.keys(Event)) == ((1, [1, 2]) if is_live else (2, [2]))
+
+
 # Races
 
 

@@ -22,6 +22,7 @@ import asyncio
 import random
 import time
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -57,6 +58,7 @@ _AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
 _PATIENCE_SECONDS: Final = 120
 """How long to wait for another client's transaction; the drivers wait as long."""
 _PAUSE_SECONDS: Final = 0.05
+TRANSIENT: Final = "TransientTransactionError"
 
 
 class KeyHolders:
@@ -104,10 +106,20 @@ class KeyHolders:
 
         It frees the keys of all documents that are about to be written, so that many documents cost
         one conflict. `others` are more conflicts on the same fields, for what isn't known.
+
+        Raises:
+            DuplicateKeyError: In a transaction, which the conflict has ended. The key is free for
+                another one, and the error has the label by which the drivers run it.
         """
-        if self.in_transaction or not self.are_worth_another_try:
-            return None
         known = self._known if known is None else known
+        if self.in_transaction:
+            outside = copy(self)
+            outside._session, outside.are_worth_another_try = None, True
+            if await outside.make_way(conflict, known, others):
+                raise as_transient(conflict)
+            return None
+        if not self.are_worth_another_try:
+            return None
         if "keyPattern" not in conflict:  # documentdb doesn't report the index
             return await self._delete_holders(known)
         pattern: Filter = conflict["keyPattern"]
@@ -227,6 +239,12 @@ async def until_free(
                 raise
 
 
+def as_transient(conflict: Filter) -> DuplicateKeyError:
+    """Return the error of a conflict that a transaction doesn't have if it is run again."""
+    details = {**conflict, "errorLabels": [TRANSIENT]}
+    return DuplicateKeyError(conflict.get("errmsg", ""), conflict.get("code"), details)
+
+
 def _chunks(matches: list[Document], options: CodecOptions[Any]) -> Iterable[list[Document]]:
     """Yield conditions in as many parts as fit into commands."""
     chunk: list[Document] = []
@@ -317,7 +335,7 @@ async def patiently(
         except (PyMongoError, TransientStoreError) as error:
             is_passing = (
                 not isinstance(error, PyMongoError)
-                or error.has_error_label("TransientTransactionError")
+                or error.has_error_label(TRANSIENT)
                 or is_conflict(error)  # without the label: documentdb
             )
             if not is_passing or time.monotonic() > until:

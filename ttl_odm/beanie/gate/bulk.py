@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
-from pymongo.errors import BulkWriteError, WriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult
 
 from ttl_odm.beanie.gate import writes
 from ttl_odm.beanie.gate.handle import pop_keep
-from ttl_odm.beanie.keys import KeyHolders
+from ttl_odm.beanie.keys import TRANSIENT, KeyHolders
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.operators import operator_error
 
@@ -126,7 +126,11 @@ class Sending:
             except BulkWriteError as error:
                 part = dict(error.details)
             part["writeErrors"] = [operator_error(error) for error in part["writeErrors"]]
-            again = await self._again(part["writeErrors"], pending, keys)
+            try:
+                again = await self._again(part["writeErrors"], pending, keys)
+            except DuplicateKeyError:  # in a transaction
+                total["errorLabels"] = [TRANSIENT]
+                again = set()
             part["writeErrors"] = [
                 error for error in part["writeErrors"] if places[error["index"]] not in again
             ]
@@ -146,7 +150,8 @@ class Sending:
         places = list(pending)
         for error in errors:
             place = places[error["index"]]
-            if error["code"] not in _DUPLICATE_KEY or not pending[place].is_repeatable:
+            may_repeat = pending[place].is_repeatable or keys.in_transaction
+            if error["code"] not in _DUPLICATE_KEY or not may_repeat:
                 continue
             pattern = repr(error.get("keyPattern"))
             if pattern not in freed:
@@ -250,6 +255,8 @@ async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -
         result = await write
     except WriteError as error:
         part["writeErrors"].append({**(error.details or {}), "index": 0, "op": request})
+        if error.has_error_label(TRANSIENT):
+            part["errorLabels"] = [TRANSIENT]
         return part
     if isinstance(result, DeleteResult):
         part["nRemoved"] = result.deleted_count
@@ -296,5 +303,7 @@ def add_up(total: Document, part: Filter, places: Sequence[int]) -> None:
     for name, value in part.items():
         if name in ("writeErrors", "upserted"):
             total[name] += [{**entry, "index": places[entry["index"]]} for entry in value]
+        elif name == "errorLabels":
+            total[name] = value
         elif name in total:
             total[name] += value

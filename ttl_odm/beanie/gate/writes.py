@@ -125,7 +125,8 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     method = getattr(plain, change.method)
     known = {**filters.equalities(filter), **change.known} if upsert else change.known
     keys = KeyHolders(plain, binding, options.get("session"), [known], complete=upsert)
-    since = None if change.is_repeatable else await handle.now()
+    may_repeat = change.is_repeatable or keys.in_transaction  # a conflict undoes a transaction
+    since = None if may_repeat else await handle.now()
     unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
     async def attempt() -> Any:
