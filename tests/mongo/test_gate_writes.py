@@ -196,6 +196,30 @@ async def test_nor_if_nulls_are_not_stored(mongodb_url: str) -> None:
         assert sparse.get_changes() == {"ttl": 60}
 
 
+async def test_nor_if_dates_are_stored_in_another_form(mongodb_url: str) -> None:
+    class Encoded(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int  # type: ignore[assignment]
+
+        class Settings:
+            use_state_management = True
+            bson_encoders = {datetime: datetime.isoformat}
+
+    async with opened(mongodb_url, [Encoded]) as world:
+        encoded = Encoded(id=1)
+        for write in (
+            encoded.insert,
+            lambda: encoded.expire_in(60),
+            encoded.touch,
+            encoded.replace,
+        ):
+            await write()
+            assert not encoded.is_changed
+            before = world.stored(Encoded, 1)
+            await encoded.save_changes()
+            assert world.stored(Encoded, 1) == before
+
+
 async def test_the_users_document_is_left_as_it_was_but_for_its_id(world: World) -> None:
     document: dict[str, Any] = {"name": "a", "ttl": 60}
 

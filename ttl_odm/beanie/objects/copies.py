@@ -217,7 +217,8 @@ def _changes_in_place(annotation: object) -> bool:
 def learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
     """Set the fields that decide when a document expires to those of the stored document."""
     created = policy.created if isinstance(policy, TTL) else None  # we never change it
-    state, keeps_nulls = document._saved_state, document.get_settings().keep_nulls
+    settings = document.get_settings()
+    state, keeps_nulls = document._saved_state, settings.keep_nulls
     for field in deciding_fields(policy):
         name = None if field == created else _attribute(type(document), field)
         if name is None:
@@ -229,7 +230,7 @@ def learn(document: Document, row: drivers.Filter, policy: Policy) -> None:
         if state is not None and value is None and not keeps_nulls:
             state.pop(field, None)
         elif state is not None and (field in state or not keeps_nulls):
-            state[field] = value
+            state[field] = Encoder(custom_encoders=settings.bson_encoders).encode(value)
     copy = copy_of(document)
     remember(document, is_certain=copy is None or copy.is_certain)
 
