@@ -495,6 +495,22 @@ async def test_merge_takes_expired_documents_for_absent(world: World, how: str) 
     assert world.stored(Event, 2)["old"]
 
 
+@pytest.mark.parametrize("how", ["merge", "replace", "keepExisting"])
+async def test_merge_by_another_key_takes_expired_documents_for_absent(
+    world: World, how: str
+) -> None:
+    world.of(Event).insert_one({"_id": 1, "name": "a", "old": 1})
+    world.age(Event, 1)
+    world.of(Plain).insert_one({"_id": 9, "name": "a"})
+
+    stage = {"$merge": {"into": "events", "on": "name", "whenMatched": how}}
+    cursor = collection_of(Plain).aggregate([stage])
+    await (await cursor if hasattr(cursor, "__await__") else cursor).to_list(None)
+
+    stored = world.stored(Event, 1)  # an _id can't change
+    assert stored == {"_id": 1, "_ts": stored["_ts"], "name": "a"}
+
+
 @pytest.mark.parametrize(
     "stage",
     [

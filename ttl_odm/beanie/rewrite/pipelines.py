@@ -79,7 +79,7 @@ _MARK: Final = "__ttl_expired"
 _MARKED: Final = f"${_MARK}"
 """The existing document, if it has expired, while the ``whenMatched`` stages run."""
 _IS_MARKED: Final = {"$eq": [{"$type": _MARKED}, "object"]}
-_FRESH: Final = {"$mergeObjects": ["$$new", {"_id": "$_id"}]}
+_FRESH: Final = {"$mergeObjects": ["$$new", {"_id": f"{_MARKED}._id"}]}
 """The new document in place of an existing one, whose ``_id`` can't change."""
 _DUPLICATE: Final = "E11000 duplicate key in $merge: "
 _REFUSED: Final = {
