@@ -3,7 +3,9 @@
 A write is simply tried. If MongoDB reports a duplicate key, the holder is deleted if it has expired
 (the predicate is in the deleting command), and the write is tried again. Without a conflict this
 costs nothing. Another client may insert first, so one duplicate isn't final (`until_free`). In a
-transaction, which an error would end, the expired holders are deleted before the write.
+transaction, which an error would end, the expired holders are deleted before the write, as far as
+the keys are known. If the server reveals another, its holder is deleted outside of the transaction,
+which the driver may then run again.
 
 Deleting an expired document is always right. So filters for holders may match too much: they
 needn't repeat the filter of a partial index, or its treatment of arrays.
