@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 
 from tests.guard import GUARD
 from ttl_odm.errors import TTLConfigurationError
@@ -19,6 +20,7 @@ from ttl_odm.sweeper import (
     Due,
     Ending,
     Hook,
+    HookError,
     Pace,
     Part,
     Progress,
@@ -170,6 +172,29 @@ def test_a_bug_in_the_store_fails_its_target(run: Run) -> None:
 def test_an_interruption_ends_the_sweep(run: Run, error: type[BaseException]) -> None:
     with pytest.raises(error):
         run({"a": 35}, once(error()))
+
+
+class BaseTimeoutException(Exception):  # noqa: N818 (RQ's, which isn't installed here)
+    __module__ = "rq.timeouts"
+
+
+class JobTimeoutException(BaseTimeoutException):
+    __module__ = "rq.job"
+
+
+@both
+@pytest.mark.parametrize("limit", [SoftTimeLimitExceeded(), JobTimeoutException()], ids=repr)
+@pytest.mark.parametrize("is_in_a_hook", [False, True])
+def test_the_time_limit_of_a_queue_ends_the_sweep(
+    run: Run, limit: Exception, *, is_in_a_hook: bool
+) -> None:
+    error = limit
+    if is_in_a_hook:
+        error = HookError("The hook failed.")
+        error.__cause__ = limit
+    with pytest.raises(type(limit)) as raised:
+        run({"a": 35, "b": 3}, once(error))
+    assert raised.value is limit
 
 
 @both

@@ -2,7 +2,8 @@
 
 A driver asks the store, measures, waits and reports; it decides nothing. Errors of the store are
 thrown into the plan. An exception that ends the driver itself (a closed terminal, a cancelled task,
-an error in the caller's own callback) closes the plan, releases the lease, and reaches the caller.
+a queue's time limit, an error in the caller's own callback) closes the plan, releases the lease,
+and reaches the caller.
 
 From top to bottom: `drive`, its twin `drive_async`, the `Ports` by which both answer commands,
 batches that run at once (in `Threads` or `Tasks`), and the log. The logger is ``ttl_odm.sweeper``;
@@ -27,7 +28,7 @@ from ttl_odm.sweeper.hooks import Hooks, timed
 from ttl_odm.sweeper.leases import Finishing
 from ttl_odm.sweeper.pace import MOST_WORKERS
 from ttl_odm.sweeper.report import Progress, SweepReport
-from ttl_odm.sweeper.stop import Stop
+from ttl_odm.sweeper.stop import Stop, time_limit_of
 from ttl_odm.sweeper.store import (
     FactCounting,
     Hooking,
@@ -72,6 +73,8 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                 try:
                     step = partial(plan.send, _do(command, ports, threads))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
+                    if (limit := time_limit_of(error)) is not None:
+                        raise limit from None
                     ports.log_trouble(command, error)
                     step = partial(plan.throw, error)
     finally:
@@ -141,6 +144,8 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
                 try:
                     step = partial(plan.send, await _do_async(command, ports, tasks))
                 except Exception as error:  # noqa: BLE001 (the plan decides)
+                    if (limit := time_limit_of(error)) is not None:
+                        raise limit from None
                     ports.log_trouble(command, error)
                     step = partial(plan.throw, error)
     except asyncio.CancelledError:  # the second one, or one that came after the last command

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ttl_odm.sweeper.batch_gate import LOOK, BatchGate, Halt, Tenure
 from ttl_odm.sweeper.commands import Emit, IsStopping, ListHooks, ListTargets, Now, Pause
 from ttl_odm.sweeper.report import LIMITS, Ending, SweepReport
+from ttl_odm.sweeper.stop import time_limit_of
 from ttl_odm.sweeper.store import StoreError
 from ttl_odm.sweeper.target import TargetSweep
 
@@ -159,7 +160,9 @@ class Run:
             yield from self._tenure.record(history, ends=self._is_only)
         except Halt as end:
             ended, error = end.ending, end.error
-        except Exception as failure:  # noqa: BLE001 (of no target: a lease, a clock)
+        except Exception as failure:  # of no target: a lease, a clock
+            if time_limit_of(failure) is not None:
+                raise
             ended, error = Ending.FAILED, failure
         return SweepReport(
             tuple(sweep.report for sweep in sweeps if sweep.report is not None),

@@ -1,5 +1,7 @@
 """Asking a sweeper to stop: from another thread, from a coroutine, from a signal handler.
 
+Celery and RQ ask with an exception, see `time_limit_of`.
+
 A handler runs between any two instructions of the main thread, even inside
 `threading.Event.wait`, for whose lock it would then wait for ever. So a sleeping sweeper waits for
 a bare lock, which `Stop.ask` only has to release, or for an event of its loop, which is set
@@ -13,10 +15,12 @@ import asyncio
 import signal
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_TIME_LIMITS: Final = {("billiard", "SoftTimeLimitExceeded"), ("rq", "BaseTimeoutException")}
 
 
 class Stop:
@@ -106,3 +110,19 @@ def stop_on_signals(
         yield
     finally:
         restore()
+
+
+def time_limit_of(error: BaseException | None) -> BaseException | None:
+    """Return the exception by which a queue's time limit has caused an error; None if none has.
+
+    A queue's signal handler raises it anywhere in the job, once, so a sweep that took it for the
+    error of a table, or of a hook, would go on. Recognized by name: no queue is imported for this.
+    """
+    while error is not None:
+        classes = {
+            (base.__module__.partition(".")[0], base.__name__) for base in type(error).__mro__
+        }
+        if classes & _TIME_LIMITS:
+            return error
+        error = error.__cause__
+    return None

@@ -21,6 +21,7 @@ from ttl_odm.sweeper.facts import among, latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, CulpritSearch, loadable
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
+from ttl_odm.sweeper.stop import time_limit_of
 from ttl_odm.sweeper.store import (
     BatchRequest,
     BatchResult,
@@ -65,7 +66,10 @@ def _step(
         except MissingTargetError:
             self._is_missing = self.is_over = True
             self._after = None
-        except Exception as failure:  # noqa: BLE001 (whatever it is, the other targets go on)
+        except Exception as failure:
+            if time_limit_of(failure) is not None:
+                raise
+            # Whatever it is, the other targets go on.
             self._problem, self._after, self.is_over = failure, None, True
         self._duration += (yield from c.Now()) - began
         if halt is not None:
