@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
@@ -34,6 +35,8 @@ from ttl_odm.sweeper import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine
 
 sqlite = pytest.mark.databases("sqlite")
@@ -207,3 +210,43 @@ def test_scopes_have_labels_but_never_more_than_a_few(registry: CollectorRegistr
     series = [sample for metric in registry.collect() for sample in metric.samples]
     names = {sample.labels.get("scope") for sample in series if "scope" in sample.labels}
     assert len(names) == 21
+
+
+SEVERAL_PROCESSES = """
+import os
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from ttl_odm.metrics.prometheus import SweeperMetrics
+from ttl_odm.sweeper import StoreError, SweepReport, TargetReport
+
+def scrape():
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    print(generate_latest(registry).decode())
+
+metrics = SweeperMetrics("sqlite")
+metrics.on_report(SweepReport((TargetReport("carts", oldest_after=7.0), TargetReport("codes"))))
+failed = TargetReport("carts", error=StoreError("no"))
+metrics.on_report(SweepReport((failed, TargetReport("codes"))))
+scrape()
+mark_process_dead(os.getpid())
+scrape()
+"""
+
+
+@sqlite
+def test_several_processes_that_share_a_folder_keep_no_number_that_is_over(tmp_path: Path) -> None:
+    scraped = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SEVERAL_PROCESSES],
+        env=variables(PROMETHEUS_MULTIPROC_DIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        check=True,
+    ).stdout
+    while_alive, afterwards = scraped.split("\n\n", 1)
+    oldest = r"ttl_odm_oldest_expired_age_seconds{.*carts.*} (.*)"
+    assert re.findall(oldest, while_alive) == ["NaN"]
+    assert re.search(r"ttl_odm_leader{.*} 1.0", while_alive)
+    assert "ttl_odm_leader{" not in afterwards
+    assert "ttl_odm_runs_total{" in afterwards

@@ -9,12 +9,13 @@ are counted while a sweep runs; everything else when it has ended.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import math
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.values import ValueClass
 
 from ttl_odm.metrics.numbers import JOB_NUMBERS, NUMBERS, Recorder, of_jobs
 
@@ -56,9 +57,7 @@ class SweeperMetrics(Recorder):
             collector = self._collectors[name]
             all_labels = {**labels, "backend": self._backend}
             if value is None:  # none is better than an old one
-                with suppress(KeyError):  # it never had one
-                    names = collector._labelnames  # noqa: SLF001 (their order)
-                    collector.remove(*(all_labels[label] for label in names))
+                _remove(collector, all_labels)
                 continue
             child = collector.labels(**all_labels)
             if isinstance(child, Counter):
@@ -136,5 +135,19 @@ def _collector(number: Number, registry: CollectorRegistry) -> Counter | Gauge |
     name, labels = f"ttl_odm_{number.name}", (*number.labels, "backend")
     if number.kind == "histogram":
         return Histogram(name, number.about, labels, buckets=number.buckets, registry=registry)
-    kind = Counter if number.kind == "counter" else Gauge
-    return kind(name, number.about, labels, registry=registry)
+    if number.kind == "counter":
+        return Counter(name, number.about, labels, registry=registry)
+    # In multi-process mode, a process that is gone has no lease any more, and leaves no rows.
+    return Gauge(name, number.about, labels, registry=registry, multiprocess_mode="liveall")
+
+
+def _remove(collector: Counter | Gauge | Histogram, labels: Mapping[str, str]) -> None:
+    """Remove a series, if there is one."""
+    values = tuple(labels[name] for name in collector._labelnames)  # noqa: SLF001 (their order)
+    if values not in collector._metrics:  # noqa: SLF001
+        return
+    if ValueClass._multiprocess and isinstance(collector, Gauge):  # noqa: SLF001
+        # The process's file keeps the last value for ever. No comparison with this one is true.
+        collector.labels(*values).set(math.nan)
+        return
+    collector.remove(*values)
