@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import dramatiq
@@ -291,6 +291,30 @@ async def test_a_task_of_procrastinate_fails_with_what_failed(
 
 
 # --- slips
+
+
+@pytest.mark.parametrize("every", [0, -5, timedelta(0), float("nan"), True], ids=str)
+def test_an_interval_is_greater_than_0(shop: Shop, every: Any) -> None:
+    app, scheduler = Celery("shop", set_as_current=False), BackgroundScheduler(timezone="UTC")
+    for add_sweep in (
+        lambda: for_celery.add_sweep(app, shop.sweeper, every=every),
+        lambda: for_apscheduler.add_sweep(scheduler, shop.sweeper, every=every),
+    ):
+        with pytest.raises(TTLConfigurationError, match="give a number, more than 0"):
+            add_sweep()
+    app.close()
+
+
+def test_an_interval_may_be_a_timedelta(shop: Shop) -> None:
+    app, scheduler = Celery("shop", set_as_current=False), BackgroundScheduler(timezone="UTC")
+    every = timedelta(minutes=5)
+    for_celery.add_sweep(app, shop.sweeper, every=every)
+    entry = Scheduler(app=app).schedule["ttl_odm.sweep"]
+    assert entry.schedule.run_every == every
+    assert entry.options["expires"] == 300
+    job = for_apscheduler.add_sweep(scheduler, shop.sweeper, every=every)
+    assert job.trigger.interval == every
+    app.close()
 
 
 async def test_what_cannot_run_is_refused_by_name(

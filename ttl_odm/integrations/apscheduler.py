@@ -13,6 +13,7 @@ from apscheduler.triggers.interval import IntervalTrigger  # type: ignore[import
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import AsyncSweeper, Sweeper, SweepReport
+from ttl_odm.sweeper.options import scheduled
 
 if TYPE_CHECKING:
     from apscheduler.job import Job  # type: ignore[import-untyped]
@@ -37,7 +38,7 @@ def add_sweep(
     Args:
         scheduler: The scheduler, started or not.
         sweeper: The sweeper; an `AsyncSweeper` requires an `AsyncIOScheduler`.
-        every: Seconds between sweeps, or an APScheduler trigger.
+        every: Seconds or a timedelta between sweeps, or an APScheduler trigger.
         name: The name and id of the job.
         options: Options of the job, as for ``scheduler.add_job``. A sweeper can't be stored in a
             persistent job store; if that is the default, pass the ``jobstore`` alias of one that
@@ -47,7 +48,8 @@ def add_sweep(
         The job.
 
     Raises:
-        TTLConfigurationError: This scheduler can't run that sweeper.
+        TTLConfigurationError: This scheduler can't run that sweeper, or `every` isn't greater
+            than 0.
     """
     is_async = isinstance(sweeper, AsyncSweeper) and isinstance(scheduler, AsyncIOScheduler)
     if not (is_async or isinstance(sweeper, Sweeper)):
@@ -63,8 +65,8 @@ def add_sweep(
     async def async_job() -> None:
         _finish(await run_once())
 
-    seconds: Any = every  # annotated as int, but fractions work
-    trigger = IntervalTrigger(seconds=seconds) if isinstance(every, (int, float)) else every
+    every = scheduled(every)  # annotated as int, but fractions work
+    trigger = IntervalTrigger(seconds=every) if isinstance(every, (int, float)) else every
     defaults = {
         "coalesce": True,  # missed runs become one
         "max_instances": 1,

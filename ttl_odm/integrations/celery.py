@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper
+from ttl_odm.sweeper.options import scheduled
 
 if TYPE_CHECKING:
     from celery import Celery  # type: ignore[import-untyped]
@@ -29,8 +30,8 @@ def add_sweep(
         app: The Celery application.
         sweeper: The sweeper. Set its ``max_seconds`` below the task's time limits so that no sweep
             hits them.
-        every: Seconds between sweeps, or a Celery schedule such as a ``crontab``; None for no beat
-            entry.
+        every: Seconds or a timedelta between sweeps, or a Celery schedule such as a ``crontab``;
+            None for no beat entry.
         name: The name of the task and of the beat entry.
         options: Options of the task, as for ``app.task``, such as a ``soft_time_limit``.
 
@@ -38,13 +39,16 @@ def add_sweep(
         The task.
 
     Raises:
-        TTLConfigurationError: `sweeper` isn't a suitable sweeper, such as an AsyncSweeper.
+        TTLConfigurationError: `sweeper` isn't a suitable sweeper, such as an AsyncSweeper, or
+            `every` isn't greater than 0.
     """
     if not isinstance(sweeper, Sweeper):
         raise TTLConfigurationError(
             f"add_sweep(app, {sweeper!r}): pass a Sweeper, because Celery's tasks are "
             "synchronous. For an AsyncSweeper, write a task of your own: see docs/schedulers.md."
         )
+
+    every = scheduled(every)
 
     def sweep() -> dict[str, Any]:
         report = sweeper.run_once()

@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import time
+from datetime import time, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ttl_odm.errors import TTLConfigurationError
@@ -333,6 +333,15 @@ def check_interval(interval: float, jitter: float) -> None:
     """Check the arguments of `Sweeper.run_forever`."""
     _number({"interval": interval}, "interval", none=False)
     _number({"jitter": jitter}, "jitter", none=False, zero=True, most=1)
+
+
+def scheduled(every: Any) -> Any:
+    """Return a scheduler's `every`, in seconds if it is a duration and not a schedule."""
+    if isinstance(every, timedelta):
+        every = every.total_seconds()
+    if isinstance(every, (int, float)):
+        _number({"every": every}, "every", none=False)
+    return every
 
 
 def _pace_of(options: SweepOptions, store: Store | AsyncStore) -> Pacing:
