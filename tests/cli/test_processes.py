@@ -72,6 +72,25 @@ def test_an_error_is_json_where_json_is_asked_for(words: list[str], status: int,
     assert "secret" not in finished.output
 
 
+@pytest.mark.parametrize("words", [["--max-rows", "many"], ["--url", "postgresql://127.0.0.1:1/d"]])
+def test_an_error_is_json_where_a_variable_asks_for_it(words: list[str]) -> None:
+    asked = {"TTL_ODM_SWEEP_AS_JSON": "1", "TTL_ODM_APP": "tests.cli.shop:Base"}
+    finished = CliRunner().invoke(cli, ["sweep", *words], env=asked)
+    assert json.loads(finished.stdout)["error"]["status"] == finished.exit_code
+
+
+@pytest.mark.databases("sqlite")
+def test_a_forced_color_makes_no_terminal_of_a_pipe(engine: Engine) -> None:
+    shop.fill(engine)
+    url = engine.url.render_as_string(hide_password=False)
+    app = {"TTL_ODM_APP": "tests.cli.shop:Base", "TTL_ODM_URL": url}
+    forced = {**app, "FORCE_COLOR": "1", "COLUMNS": "40"}
+    checked, plain = run("check", **forced), run("check", **app)
+    assert "\x1b[" in checked.stdout
+    assert re.sub(r"\x1b\[[0-9;]*m", "", checked.stdout) == plain.stdout
+    assert run("sweep", **forced).stderr == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "typed", "offered"),
@@ -152,6 +171,7 @@ def test_a_bar_counts_the_search_for_the_first_row_in(
 
     A batch is the second at which it ended, its table, and the rows deleted by then.
     """
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
         monkeypatch.setenv(name, value)
     now = 0.0

@@ -14,6 +14,7 @@ from ttl_odm.cli.check import check
 from ttl_odm.cli.errors import SuggestingGroup, printable
 from ttl_odm.cli.extensions import Commands, installed_commands
 from ttl_odm.cli.inspect import inspect
+from ttl_odm.cli.options import AS_JSON
 from ttl_odm.cli.output import echo, json_text, writing
 from ttl_odm.cli.plan import plan
 from ttl_odm.cli.run import run
@@ -33,7 +34,7 @@ class _Commands(SuggestingGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Find ``--json`` before click can reject the line; move ``--config`` to the front."""
-        ctx.meta[__name__] = "--json" in args
+        ctx.meta[AS_JSON] = "--json" in args
         with writing():  # the help or the version
             return super().parse_args(ctx, _config_first(args))
 
@@ -46,7 +47,7 @@ class _Commands(SuggestingGroup):
             # click quotes words that it rejects, perhaps a URL in the wrong place. Each of its
             # errors makes its text from `message`, which is final for type checkers only.
             error.message = printable(error.message)  # type: ignore[misc]
-            if ctx.meta[__name__]:
+            if ctx.meta[AS_JSON]:
                 content = {"message": error.format_message(), "status": error.exit_code}
                 echo(json_text({"error": content}))
             raise

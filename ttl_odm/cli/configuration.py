@@ -165,8 +165,8 @@ def _in_variables(name: str) -> str:
 def _check(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     for key in keys:
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
+            hint = did_you_mean(key, known) or "."
+            raise UsageError(f"{where} has an unknown key {key!r}{hint}")
 
 
 def _check_kind(value: object, option: click.Parameter, where: str) -> None:

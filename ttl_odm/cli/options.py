@@ -6,7 +6,7 @@ commands.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command: TypeAlias = "Callable[..., None]"
+
+AS_JSON: Final = f"{__name__}.AS_JSON"
+"""The key in click's ``meta`` that says whether an error is printed as JSON, too."""
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # (of one release of click)
@@ -74,15 +77,23 @@ def sweep_option(
     return click.option(*flags, parameter or name, **{**settings, **own})
 
 
+def json_option_for(about: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``--json``, which is read first: other options may be wrong."""
+
+    def note(ctx: click.Context, _option: click.Parameter, as_json: bool) -> bool:  # noqa: FBT001
+        ctx.meta[AS_JSON] = ctx.meta.get(AS_JSON, False) or as_json
+        return as_json
+
+    return click.option("--json", "as_json", is_flag=True, is_eager=True, callback=note, help=about)
+
+
 lease_name_option = sweep_option("lease_name")
-json_option = click.option("--json", "as_json", is_flag=True, help=COMMAND_OPTIONS["json"].help)
+json_option = json_option_for(COMMAND_OPTIONS["json"].help)
 
 
 def sweep_options(command: Command) -> Command:
     """Add the options of `SweepOptions` under the same names, ``--otel`` and ``--json``."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print reports as JSON.")(
-        command
-    )
+    command = json_option_for("Print reports as JSON.")(command)
     command = click.option(
         "--otel",
         is_flag=True,

@@ -11,7 +11,8 @@ import os
 import sys
 import textwrap
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -48,8 +49,19 @@ def printable_report(report: SweepReport) -> str:
 
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON, with control characters of terminals escaped."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    is_ascii = not _is_unicode(sys.stdout)
+    text = json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=str)
     return text.translate(_JSON_ESCAPES)
+
+
+def escape_unencodable() -> None:
+    """Let standard output escape what its encoding lacks, as standard error does, not fail."""
+    if isinstance(sys.stdout, TextIOWrapper) and not _is_unicode(sys.stdout):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_unicode(stream: TextIO | None) -> bool:
+    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def echo(text: str) -> None:
@@ -124,11 +136,6 @@ class Output(PlainOutput):
 
         super().__init__(as_json=as_json)
         self.console = Console(highlight=False)
-
-    @property
-    def width(self) -> int | None:
-        """The columns of the terminal; None without one."""
-        return self.console.width if self.console.is_terminal else None
 
     def _print(self, text: str, style: str) -> None:
         from rich.text import Text  # noqa: PLC0415 (needs the extra)

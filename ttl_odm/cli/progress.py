@@ -7,6 +7,7 @@ pauses and searches count.
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from ttl_odm.sweeper import text
+from ttl_odm.sweeper.command_line import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +89,8 @@ class ProgressDisplay:
         self._quiet = quiet
         console = Console(stderr=True)
         self._bars: Bars | None = None
-        if console.is_terminal and not quiet:
+        # Not rich's answer alone, which FORCE_COLOR changes for the log of a CI as well.
+        if is_terminal(sys.stderr) and console.is_terminal and not quiet:
             self._bars = Bars(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),

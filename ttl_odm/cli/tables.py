@@ -70,8 +70,8 @@ class Declared:
             raise UsageError(f"{where}: give it a policy, as in {name} = 'ExpireAt(\"...\")'.")
         for key, option in entry.items():
             if key not in _KEYS:
-                hint = did_you_mean(key, _KEYS)
-                raise UsageError(f"{where} has an unknown key {key!r}{hint}.")
+                hint = did_you_mean(key, _KEYS) or "."
+                raise UsageError(f"{where} has an unknown key {key!r}{hint}")
             if not isinstance(option, str):
                 raise UsageError(f"{where}: {key} = {option!r}: give a string.")
         try:

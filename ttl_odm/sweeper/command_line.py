@@ -147,9 +147,9 @@ def typed(text: str, program: Program) -> str:
     return _COMMAND.sub(lambda match: program(match["name"]), text)
 
 
-def terminal_width(stream: SupportsIsATTY) -> int | None:
+def terminal_width(stream: SupportsIsATTY | None) -> int | None:
     """Return the columns of a terminal; None for any other stream."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    return shutil.get_terminal_size().columns if is_terminal(stream) else None
 
 
 def is_terminal(stream: SupportsIsATTY | None) -> bool:

@@ -15,7 +15,7 @@ from ttl_odm.cli.application import answer, in_loop
 from ttl_odm.cli.connect import connect
 from ttl_odm.cli.errors import SuggestingGroup, UsageError
 from ttl_odm.cli.extensions import FurtherStatus
-from ttl_odm.cli.options import Seconds, json_option
+from ttl_odm.cli.options import Seconds, json_option, json_option_for
 from ttl_odm.cli.output import Output, echo, json_text
 from ttl_odm.cli.source import Source, app_options
 from ttl_odm.events import text
@@ -135,7 +135,7 @@ def consumers(source: Source, *, as_json: bool) -> None:
     show_default=True,
     help="With --follow: the time between two looks.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each event.")
+@json_option_for("Print JSON, one line for each event.")
 def tail(source: Source, *, number: int, follow: bool, poll: float, as_json: bool) -> None:
     """Show the events that were recorded last, the oldest first.
 
