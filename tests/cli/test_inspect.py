@@ -442,6 +442,8 @@ def test_a_field_by_the_name_of_one_of_the_mixins_is_for_enable(mongodb: Any) ->
         ),
         (["--models", "tests.cli.legacy"], 2, "give MODULE:NAME"),
         (["--models", "tests.cli.nothing:Base"], 2, "there is no module 'tests.cli.nothing'"),
+        (["--models", "legacy.py:Base"], 2, "not its file: legacy:Base."),
+        (["--models", "./tests/cli/legacy.py:Base"], 2, "not its file: tests.cli.legacy:Base."),
         (["--models", "tests.cli.legacy:SESSION"], 2, "has no 'SESSION' (did you mean SESSIONS"),
         (["--models", "tests.cli.legacy:HOUR"], 2, "has no SQLAlchemy models"),
         (["--models", "tests.cli.legacy:key"], 2, "Error: key has no SQLAlchemy models"),
@@ -455,6 +457,17 @@ def test_mistakes_are_told_in_a_line_without_a_password(
     assert complaint in finished.stderr
     assert "secret" not in finished.output
     assert "Traceback" not in finished.output
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_module_that_ends_the_program_does_not_choose_the_status(
+    tmp_path: Path, monkeypatch: Any, status: int
+) -> None:
+    (tmp_path / f"ending_{status}.py").write_text(f"raise SystemExit({status})\n")
+    monkeypatch.chdir(tmp_path)
+    finished = CliRunner().invoke(cli, ["inspect", "--models", f"ending_{status}:Base"])
+    assert finished.exit_code == 2
+    assert f"importing ending_{status} failed with SystemExit: {status} (" in finished.stderr
 
 
 def test_a_module_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: Any) -> None:

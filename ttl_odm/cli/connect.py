@@ -136,6 +136,11 @@ def load(spec: str, option: str) -> Any:
     if not (colon and module_name and path):
         raise UsageError(f"{option} {spec!r}: give MODULE:NAME, such as myapp.models:Base.")
     where, here = f"{option} {spec!r}", str(working_directory())
+    if module_name.endswith(".py") or "/" in module_name:
+        name = ".".join(
+            part for part in module_name.removesuffix(".py").split("/") if part.strip(".")
+        )
+        raise UsageError(f"{where}: give the name of the module, not its file: {name}:{path}.")
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -150,7 +155,7 @@ def load(spec: str, option: str) -> Any:
         raise UsageError(
             f"{where}: {module_name} imports {missing!r}, which is missing."
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the latter's status would be taken for the command's
         raise _failure(f"{where}: importing {module_name}", error) from error
     for name in path.split("."):
         try:
@@ -163,7 +168,7 @@ def load(spec: str, option: str) -> Any:
     return value
 
 
-def _failure(what: str, error: Exception) -> UsageError:
+def _failure(what: str, error: Exception | SystemExit) -> UsageError:
     """Return the error for a failure in the application's code, with the line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return UsageError(
@@ -183,7 +188,7 @@ async def _from_factory(
             result = stack.enter_context(result)
     except (click.ClickException, TTLError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failure(f"--app {app!r}: calling it", error) from error
     # A single value can only be a store, which knows its targets.
     parts = result if isinstance(result, (tuple, list)) else (result, None)

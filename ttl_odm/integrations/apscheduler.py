@@ -65,8 +65,8 @@ def add_sweep(
     async def async_job() -> None:
         _finish(await run_once())
 
-    every = scheduled(every)  # annotated as int, but fractions work
-    trigger = IntervalTrigger(seconds=every) if isinstance(every, (int, float)) else every
+    seconds = every = scheduled(every)  # annotated as int, but fractions work
+    trigger = IntervalTrigger(seconds=seconds) if isinstance(every, (int, float)) else every
     defaults = {
         "coalesce": True,  # missed runs become one
         "max_instances": 1,
