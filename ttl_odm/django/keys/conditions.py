@@ -9,20 +9,20 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from operator import and_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.expressions import Case, Expression, Value
 from django.db.models.functions import Cast
-from django.db.models.lookups import Exact, In
+from django.db.models.lookups import Exact, In, IsNull
 from django.db.models.sql import Query
 
 from ttl_odm.django.keys.conversions import storing
 from ttl_odm.django.policy.bindings import columns_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql import InsertQuery, UpdateQuery
@@ -71,11 +71,12 @@ def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Ite
         conflicts = Q()
         for key in keys:
             if key.is_plain:
-                conflicts |= key.restricted(_one_of(key.fields, objs, stored))
+                conflicts |= key.restricted(_one_of(key, objs, stored))
                 continue
             for obj in objs:
                 parts = key.computed_from(_inserted_values(obj, model, stored), stored)
-                conflicts |= key.restricted(Q(*(Exact(own, value) for own, value in parts)))
+                same = (key.or_null(own, Q(Exact(own, value))) for own, value in parts)
+                conflicts |= key.restricted(functools.reduce(and_, same))
         if conflicts:
             yield conflicts
 
@@ -95,10 +96,15 @@ def update_conflicts(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Ite
             values = _values_of(query)
             for field in key.fields:
                 value = values.get(field.attname, models.F(field.name))
-                conflicts.append(_with_new_value(query, field, value, stored))
+                same = _with_new_value(query, field, value, stored)
+                may_be_null = field.null and not _is_never_null(value)
+                own = models.F(field.name)
+                conflicts.append(key.or_null(own, same) if may_be_null else same)
         else:
             parts = key.computed_from(_updated_values(query, stored), stored)
-            conflicts += [Q(In(own, _of_rows(query, value))) for own, value in parts]
+            conflicts += [
+                key.or_null(own, Q(In(own, _of_rows(query, value)))) for own, value in parts
+            ]
         if all(conflicts):
             yield key.restricted(functools.reduce(and_, conflicts))
 
@@ -188,6 +194,7 @@ class _Key:
         condition: Which rows have the key; None for all.
         deciding: The attributes of the fields in the condition.
         nulls: Those attributes among them that must be NULL.
+        are_nulls_equal: Whether two rows with NULL in it have the same key.
     """
 
     parts: tuple[tuple[Any, Any], ...]
@@ -196,6 +203,7 @@ class _Key:
     condition: Q | None = None
     deciding: frozenset[str] = frozenset()
     nulls: frozenset[str] = frozenset()
+    are_nulls_equal: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -209,6 +217,10 @@ class _Key:
     def restricted(self, conflicts: Q) -> Q:
         """Limit a condition on holders of the key to rows that have the key at all."""
         return conflicts & self.condition if conflicts and self.condition is not None else conflicts
+
+    def or_null(self, own: models.F | Expression, same: Q) -> Q:
+        """Widen a condition on holders of a part to those of NULL, if it is a value like others."""
+        return same | Q(IsNull(own, rhs=True)) if self.are_nulls_equal else same
 
     def computed_from(
         self, values: Mapping[models.F, Expression], stored: Storing
@@ -231,10 +243,10 @@ class _Generated(models.F):
 def _keys(model: Model) -> tuple[_Key, ...]:
     by_name = columns_by_name(model)
     keys = []
-    for fields, condition in unique_sets(model):
-        is_plain = not any(field.generated for field in fields)
-        parts = tuple(map(_part, fields))
-        keys.append(_key(parts, fields if is_plain else (), condition, by_name))
+    for unique in unique_sets(model):
+        is_plain = not any(field.generated for field in unique.fields)
+        parts = tuple(map(_part, unique.fields))
+        keys.append(_key(parts, unique.fields if is_plain else (), unique, by_name))
     for constraint in model._meta.constraints:
         if isinstance(constraint, models.UniqueConstraint) and constraint.expressions:
             bare = (
@@ -242,7 +254,7 @@ def _keys(model: Model) -> tuple[_Key, ...]:
                 for expression in constraint.expressions
             )
             parts = tuple((expression, expression) for expression in bare)
-            keys.append(_key(parts, (), constraint.condition, by_name))
+            keys.append(_key(parts, (), UniqueSet.of((), constraint), by_name))
     return tuple(keys)
 
 
@@ -255,19 +267,21 @@ def _part(field: Any) -> tuple[Any, Any]:
 def _key(
     parts: tuple[tuple[Any, Any], ...],
     fields: tuple[AnyField, ...],
-    condition: Q | None,
+    unique: UniqueSet,
     by_name: Mapping[str, Any],
 ) -> _Key:
     names = _attributes(by_name, *(source for _, source in parts))
+    condition, are_nulls_equal = unique.condition, unique.are_nulls_equal
     if condition is None:
-        return _Key(parts, fields, names)
+        return _Key(parts, fields, names, are_nulls_equal=are_nulls_equal)
     nulls = {
         name.removesuffix("__isnull")
         for name, value in _certain(condition)
         if value is (True if name.endswith("__isnull") else None)
     }
     null = frozenset(by_name[name].attname for name in nulls & by_name.keys())
-    return _Key(parts, fields, names, condition, _attributes(by_name, condition), null)
+    deciding = _attributes(by_name, condition)
+    return _Key(parts, fields, names, condition, deciding, null, are_nulls_equal)
 
 
 def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
@@ -311,35 +325,49 @@ def _names_in(expression: Any) -> Iterator[str]:
             yield from _names_in(source)
 
 
-def unique_sets(model: Model) -> Iterator[tuple[tuple[AnyField, ...], Q | None]]:
-    """Yield the fields of each key, and its condition; keys over expressions are left out."""
+class UniqueSet(NamedTuple):
+    """The fields of a key.
+
+    Attributes:
+        fields: The fields; empty for a key over expressions.
+        condition: Which rows have the key; None for all.
+        are_nulls_equal: Whether two rows with NULL in it have the same key.
+    """
+
+    fields: tuple[AnyField, ...]
+    condition: Q | None = None
+    are_nulls_equal: bool = False
+
+    @classmethod
+    def of(cls, fields: tuple[AnyField, ...], constraint: models.UniqueConstraint) -> UniqueSet:
+        """Return the fields as the key of a constraint."""
+        return cls(fields, constraint.condition, constraint.nulls_distinct is False)
+
+
+def unique_sets(model: Model) -> Iterator[UniqueSet]:
+    """Yield the fields of each key; keys over expressions are left out."""
     meta, by_name = model._meta, columns_by_name(model)
-    yield tuple(meta.pk_fields), None
+    yield UniqueSet(tuple(meta.pk_fields))
     for field in meta.local_concrete_fields:
         if field.unique and not field.primary_key:
-            yield (field,), None
-    keys: list[tuple[Sequence[str], Q | None]] = [(names, None) for names in meta.unique_together]
-    keys += [
-        (constraint.fields, constraint.condition)
-        for constraint in meta.constraints
-        if isinstance(constraint, models.UniqueConstraint) and constraint.fields
-    ]
-    for names, condition in keys:
+            yield UniqueSet((field,))
+    for names in meta.unique_together:
         if by_name.keys() >= set(names):
-            yield tuple(by_name[name] for name in names), condition
+            yield UniqueSet(tuple(by_name[name] for name in names))
+    for constraint in meta.constraints:
+        if not isinstance(constraint, models.UniqueConstraint) or not constraint.fields:
+            continue
+        if by_name.keys() >= set(constraint.fields):
+            yield UniqueSet.of(tuple(by_name[name] for name in constraint.fields), constraint)
 
 
-def _one_of(
-    fields: tuple[AnyField, ...],
-    objs: Iterable[models.Model],
-    stored: Storing,
-) -> Q:
-    """Return a condition on rows that have one of the values in each column.
+def _one_of(key: _Key, objs: Iterable[models.Model], stored: Storing) -> Q:
+    """Return a condition on rows that have one of the values in each column of a plain key.
 
     They include all rows that conflict.
     """
     conflicts = Q()
-    for field in fields:
+    for field in key.fields:
         # Values that pre_save makes (auto_now, files) are in no key; expressions have no value yet.
         values = [getattr(obj, field.attname) for obj in objs]
         plain = [
@@ -349,9 +377,12 @@ def _one_of(
         ]
         if any(hasattr(value, "resolve_expression") for value in values):
             continue  # the database computes it: the other fields match all conflicting rows
-        if not plain:
+        same = Q((f"{_lookup(field)}__in", plain)) if plain else Q()
+        if any(value is None for value in values):
+            same = key.or_null(models.F(field.name), same)
+        if not same:
             return Q()
-        conflicts &= Q((f"{_lookup(field)}__in", plain))
+        conflicts &= same
     return conflicts
 
 

@@ -97,7 +97,7 @@ def _links(model: Model, declared: Follows, where: str) -> Links:
             for own, theirs in declared.on
         ]
     theirs = {field for _, field in pairs}
-    keys = (fields for fields, condition in unique_sets(parent) if condition is None)
+    keys = (unique.fields for unique in unique_sets(parent) if unique.condition is None)
     if not any(theirs.issuperset(key) for key in keys):
         names = ", ".join(field.name for field in theirs)
         raise TTLConfigurationError(

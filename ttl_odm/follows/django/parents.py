@@ -176,9 +176,9 @@ def _without_conflicts(model: Model, objs: Sequence[Instance], using: str) -> li
     with values that the database computes or compares in its own way, an object counts as written.
     """
     written = list(objs)
-    for fields, condition in unique_sets(model):
-        if condition is None and not any(field.generated for field in fields):
-            written = _without_conflicts_in(model, fields, written, using)
+    for unique in unique_sets(model):
+        if unique.condition is None and not any(field.generated for field in unique.fields):
+            written = _without_conflicts_in(model, unique.fields, written, using)
     return written
 
 
