@@ -1,4 +1,4 @@
-"""select_related over a foreign key that can't be NULL: an expired partner hides no live row."""
+"""select_related, ORDER BY over a key that can't be NULL: an expired partner hides no live row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, models, transaction
+from django.db.models import F
 
 from tests.django_app import data
 from tests.django_app.shop.models import Note, Session
@@ -70,3 +71,29 @@ def test_it_can_be_locked_by_name(notes: Any, of: tuple[str, ...]) -> None:
     with transaction.atomic():
         locked = notes.select_related("session").select_for_update(of=of)
         assert [row.pk for row in locked] == KEYS
+
+
+@pytest.mark.parametrize("names", [["session__number"], ["session"], ["session__user__name"]])
+def test_so_it_does_in_an_order_by_its_partner(notes: Any, names: list[str]) -> None:
+    ordered = notes.order_by(*names)
+    for rows in (
+        ordered,
+        notes.order_by(*(F(name).desc() for name in names)),
+        ordered.select_related("session"),
+        ordered.reverse(),
+        ordered.distinct(),
+        ordered[:2],
+    ):
+        assert sorted(row.pk for row in rows) == KEYS
+        assert rows.count() == 2
+    with transaction.atomic():
+        assert sorted(row.pk for row in ordered.select_for_update()) == KEYS
+    assert [row.pk for row in ordered.filter(session__number__gte=0)] == KEYS[1:]
+
+
+@pytest.mark.usefixtures("notes")
+def test_so_it_does_in_the_order_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Note._meta, "ordering", ["session__user__name", "pk"])
+    rows = Note.objects.filter(pk__in=KEYS)
+    assert sorted(row.pk for row in rows) == KEYS
+    assert {rows.first(), rows.last()} == set(rows)

@@ -15,6 +15,7 @@ Not covered: ``raw()`` and cursors, whose SQL is written by hand.
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ from ttl_odm.django.policy.predicate import Predicate, RowCondition, alias_quote
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
@@ -153,16 +154,27 @@ class GatedSelect(SQLCompiler):
         return result
 
     def get_related_selections(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the columns of select_related; joins to rows that may expire become outer joins.
+        """Return the columns of select_related, by joins to rows that may have expired."""
+        with self._making_joins_optional():
+            return super().get_related_selections(*args, **kwargs)
+
+    def get_order_by(self) -> Any:
+        """Return ORDER BY, perhaps that of the Meta, by joins to rows that may have expired."""
+        with self._making_joins_optional():
+            return super().get_order_by()
+
+    @contextmanager
+    def _making_joins_optional(self) -> Iterator[None]:
+        """Make joins that are added to rows that may expire outer joins.
 
         Django uses INNER JOIN for a foreign key that can't be NULL, and a live row that refers to
         an expired one would vanish.
         """
         query = self.query
         used = {alias for alias, count in query.alias_refcount.items() if count}
-        related = super().get_related_selections(*args, **kwargs)
+        yield
         if options.rows_of(query) != "live":
-            return related
+            return
         for alias, join in list(query.alias_map.items()):
             if alias in used or not isinstance(join, Join) or join.join_type != INNER:
                 continue
@@ -176,7 +188,6 @@ class GatedSelect(SQLCompiler):
                 query.promote_joins(
                     [child for child, source in sources if source.parent_alias == alias]
                 )
-        return related
 
     def get_select_for_update_of_arguments(self) -> list[str]:
         """Return the tables for FOR UPDATE: PostgreSQL can't lock the optional side of a join."""
