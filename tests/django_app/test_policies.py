@@ -18,7 +18,7 @@ from django.core import checks
 from django.core.management import call_command, execute_from_command_line
 from django.db import connections, models, transaction
 from django.test import Client
-from django.test.utils import isolate_apps
+from django.test.utils import isolate_apps, override_settings
 from django.utils import timezone
 from oauth2_provider.models import AccessToken, Application, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
@@ -31,6 +31,7 @@ from ttl_odm import (
     ExpireAfter,
     ExpireAt,
     ExpiredError,
+    Follows,
     InvalidTTL,
     Stored,
     TTLConfigurationError,
@@ -41,8 +42,10 @@ from ttl_odm.django import TTLModel, include_expired
 from ttl_odm.django.checks import check_databases, check_policies
 from ttl_odm.django.declare.declaration import declare
 from ttl_odm.django.policy import bindings
-from ttl_odm.django.policy.bindings import policies_of
+from ttl_odm.django.policy.bindings import policies_of, unbind
+from ttl_odm.django.policy.rules import rules_below
 from ttl_odm.django.policy.sources import Fixed
+from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.django.time.fields import LastModifiedField
 from ttl_odm.sweeper import Sweeper
 
@@ -420,3 +423,35 @@ def test_subclasses_with_a_policy_of_their_own_are_refused() -> None:
 
 def test_the_stamp_is_nobodys_to_edit() -> None:
     assert LastModifiedField().editable is False
+
+
+def test_a_model_that_was_swapped_for_another_has_no_table(backend: Backend) -> None:
+    class Voucher(TTLModel):
+        __ttl__ = 3600
+
+        class Meta:
+            app_label = "shop"
+            swappable = "SHOP_VOUCHER_MODEL"
+
+    class Stub(models.Model):
+        __ttl__ = Follows(Link, on={"link": "token"})
+        link = models.CharField(max_length=20)
+
+        class Meta:
+            app_label = "shop"
+            swappable = "SHOP_STUB_MODEL"
+
+    try:
+        assert "shop_voucher" in DjangoStore("default").targets()
+        assert Stub in [rule.model for rule in rules_below(Link)]
+        with override_settings(SHOP_VOUCHER_MODEL="shop.Link", SHOP_STUB_MODEL="shop.Note"):
+            assert "shop_voucher" not in DjangoStore("default").targets()
+            Link.objects.create(token="t", expires=timezone.now() - timedelta(minutes=5))
+            report = Sweeper(connections["default"]).run_once()
+            assert not [target.table for target in report.targets if target.error]
+            assert report.deleted == 1
+            call_command("ttl_status")
+    finally:
+        for name in ("voucher", "stub"):
+            unbind(f"shop_{name}")
+            forget(name)

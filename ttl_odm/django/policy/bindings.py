@@ -399,13 +399,16 @@ def is_historical(model: Model) -> bool:
 
 def bindings() -> list[Binding]:
     """Return every binding, in the order of declaration."""
-    policies = _policies.values()
+    policies = table_policies()
     return [policy.binding for policy in policies if policy.has_lifetime and policy.link is None]
 
 
 def table_policies() -> list[TablePolicy]:
-    """Return the policies of all tables, in the order of declaration."""
-    return list(_policies.values())
+    """Return the policies of all tables, in the order of declaration.
+
+    A model that a project has swapped for another has no table.
+    """
+    return [policy for policy in _policies.values() if not policy.model._meta.swapped]
 
 
 def number_of_policies() -> int:
