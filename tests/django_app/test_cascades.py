@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DB_CASCADE: Any = getattr(models, "DB_CASCADE", models.CASCADE)
 DB_SET_NULL: Any = getattr(models, "DB_SET_NULL", models.SET_NULL)
+SET_3 = models.SET(3)
 by_database = pytest.mark.skipif(
     django.VERSION < (6, 1), reason="Django 6.1 lets the database delete."
 )
@@ -369,3 +370,35 @@ def test_checks_name_the_key_by_which_the_database_deletes(backend: Backend, mod
             assert "of shop.Basket by raw SQL or another program deletes rows of" in said.msg
     with shop(mode, [], models.CASCADE):
         assert "ttl_odm.W007" not in {said.id for said in check_policies()}
+
+
+@pytest.mark.parametrize(
+    "on_delete", [models.SET_NULL, models.SET_DEFAULT, SET_3], ids=["NULL", "DEFAULT", "SET"]
+)
+def test_a_live_row_that_is_unlinked_keeps_its_end(backend: Backend, on_delete: Any) -> None:
+    class Shelf(TTLModel):
+        __ttl__ = 3600
+        name = models.CharField(max_length=10, unique=True)
+
+        class Meta:
+            app_label = "shop"
+
+    class Jar(TTLModel):
+        __ttl__ = 86_400
+        shelf = models.ForeignKey(Shelf, on_delete, null=True, default=None)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Shelf, Jar):
+        for pk, name in enumerate("abc", 1):
+            Shelf.objects.create(pk=pk, name=name)
+            Jar.objects.create(pk=pk, shelf_id=pk)
+        kill(Jar, [1, 2, 3], 7200)
+        kill(Shelf, [1, 2])
+        before = dict(raw("SELECT id, _ts FROM shop_jar"))
+        Shelf.objects.create(pk=9, name="a")
+        report = Sweeper(connections["default"], [Shelf]).run_once()
+        assert report.deleted == 1
+        assert {jar.shelf_id for jar in Jar.objects.filter(pk__in=[1, 2])}.isdisjoint([1, 2])
+        assert dict(raw("SELECT id, _ts FROM shop_jar")) == before

@@ -269,6 +269,7 @@ class Removal:
         try:
             collector.collect(rows)
             self._check_recorded(collector, family)
+            _keep_lifetimes(collector)
             with options.purging(frozenset(model._meta.db_table for model in family)):
                 _, deleted = collector.delete()
         except (DatabaseError, InterfaceError, HookError):
@@ -328,6 +329,18 @@ def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:
 def _named(scopes: Counter[str | None]) -> Counter[str]:
     """Return the counts without that of rows in no scope with a default of its own."""
     return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
+
+
+def _keep_lifetimes(collector: Any) -> None:
+    """Unlink live rows (SET_NULL and its like) without restarting their lifetimes.
+
+    Otherwise it would depend on the time of a sweep when they expire.
+    """
+    for updates in collector.field_updates.values():
+        updates[:] = [
+            options.keep_last_modified(rows) if isinstance(rows, QuerySet) else rows
+            for rows in updates
+        ]
 
 
 def untie(expired: AnyQuerySet, field: AnyField) -> None:
