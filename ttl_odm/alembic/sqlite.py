@@ -174,13 +174,14 @@ class SQLiteSteps(Steps[SQLite]):
         for old, new in changes:
             before, after = old.replace("'", "''"), new.replace("'", "''")
             self.run.at_once(
-                f"UPDATE sqlite_master SET sql = replace(sql, '{before}', '{after}') "
+                f"UPDATE {self.schema}sqlite_master "
+                f"SET sql = replace(sql, '{before}', '{after}') "
                 f"WHERE type = 'table' AND name = '{name}'"
             )
         self.run.at_once("PRAGMA writable_schema = OFF")
         # Any change of the catalogue makes every connection read it again.
-        self.run.at_once("CREATE TABLE _ttl_odm_reread (x)")
-        self.run.at_once("DROP TABLE _ttl_odm_reread")
+        self.run.at_once(f"CREATE TABLE {self.schema}_ttl_odm_reread (x)")
+        self.run.at_once(f"DROP TABLE {self.schema}_ttl_odm_reread")
 
     def add_indexes(self) -> None:
         """Build the indexes: each reads the table once, and writers wait meanwhile."""

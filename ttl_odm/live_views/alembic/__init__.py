@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ttl_odm.alembic.aspects import Aspect
 from ttl_odm.alembic.runner import MigrationRefusedError, Runner
+from ttl_odm.core.policy import default_extension
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.live_views.alembic.catalogue import read_names, read_notes
 from ttl_odm.live_views.alembic.enforcement import RowSecurity, live_view
@@ -59,6 +60,7 @@ class LiveRows(Aspect):
                 self.target.live(steps.dialect, steps.existing.columns)
             except TTLConfigurationError as error:
                 raise MigrationRefusedError(str(error)) from error
+            _refuse_lookup_elsewhere(steps)
 
     def before(self, op: Operation, steps: Steps[Any]) -> None:
         """Drop the view or the policies with everything else, if the operation drops the TTL."""
@@ -103,6 +105,17 @@ def _refuse_unavailable(enforce: str | None, runner: Runner) -> None:
         raise MigrationRefusedError(
             "enforce='view' reads the table's columns from SQLite, which --sql can't do. Run "
             "this migration online."
+        )
+
+
+def _refuse_lookup_elsewhere(steps: Steps[Any]) -> None:
+    """Reject SQLite's view in an attached file of a default that another file stores."""
+    target = steps.target
+    is_looked_up = default_extension(target.policy) is not None
+    if steps.dialect.name == "sqlite" and target.table.schema is not None and is_looked_up:
+        raise MigrationRefusedError(
+            f"Table {target.label}: a view in an attached file of SQLite reads only that file, and "
+            "the stored default is in the main one. Leave out enforce='view'."
         )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
+from ttl_odm.alembic.target_schema import TargetSchema
 from ttl_odm.dialects.family import as_value
 from ttl_odm.dialects.postgresql import block, relation
 from ttl_odm.live_views.alembic.catalogue import NOTE, note
@@ -45,6 +46,7 @@ class LiveView(ABC):
         """
         self._steps = steps
         self._target = steps.target
+        self._table = steps.table
         self._existing = existing
         self._plain = name or self._existing or steps.target.name_of("", "live")
         self._name = self._quoted(self._plain)
@@ -86,9 +88,9 @@ class LiveView(ABC):
         steps, target = self._steps, self._target
         if not columns:
             computed = f", {self._computed}" if self._computes else ""
-            columns = f"{steps.table}.*{computed}"
+            columns = f"{self._table}.*{computed}"
         live = target.live(steps.dialect, steps.existing.columns)
-        return f"SELECT {columns} FROM {steps.table} WHERE ({live}){further}"
+        return f"SELECT {columns} FROM {self._table} WHERE ({live}){further}"
 
     @property
     def _computed(self) -> str:
@@ -144,7 +146,16 @@ class _OnMySQL(LiveView):
 
 
 class _OnSQLite(LiveView):
-    """SQLite's view, which takes no writes by itself: triggers carry them out."""
+    """SQLite's view, which takes no writes by itself: triggers carry them out.
+
+    It names the table without the schema, which is only what a session calls an attached file.
+    """
+
+    def __init__(self, steps: Steps[Any], existing: str, name: str | None) -> None:
+        """See `LiveView`."""
+        super().__init__(steps, existing, name)
+        self._target = TargetSchema.of(steps.target.table.name, steps.target.policy, None)
+        self._table = self._target.quoted(steps.dialect)
 
     def _put(self) -> None:
         runner = self._steps.run
@@ -174,7 +185,7 @@ class _OnSQLite(LiveView):
             for _, name, _, _, default, key, hidden in steps.run.connection.exec_driver_sql(pragma)
             if not hidden  # as generated columns are
         ]
-        table = steps.quote(self._target.table.name)
+        table = self._table
         names = ", ".join(name for name, _, _ in columns)
         # A column that the INSERT leaves out is NULL here, and gets its default.
         values = ", ".join(
