@@ -196,3 +196,27 @@ def test_an_index_that_can_be_neither_built_nor_dropped_says_why_it_was_not_buil
     with pytest.raises(DBAPIError, match="division by zero"):
         here.upgrade()
     assert sent == [*instead]
+
+
+def test_an_operation_on_another_table_of_the_same_name_is_not_taken_for_done(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    del before
+    here = project()
+    here.revision(
+        "op.add_ttl('web_sessions', 60, sweep='scan')\n"
+        "    op.rename_table('web_sessions', 'logins')\n"
+        "    op.create_table('web_sessions', sa.Column('id', sa.String(40), primary_key=True))\n"
+        "    op.add_ttl('web_sessions', 60, sweep='scan')",
+        "op.drop_ttl('web_sessions')\n    op.drop_table('web_sessions')\n"
+        "    op.rename_table('logins', 'web_sessions')\n    op.drop_ttl('web_sessions')",
+    )
+    for _ in range(2):
+        here.upgrade()
+        for table in ("web_sessions", "logins"):
+            assert "_ts" in {each["name"] for each in inspect(engine).get_columns(table)}
+        here.downgrade()
+        assert {each["name"] for each in inspect(engine).get_columns("web_sessions")} == {
+            "id",
+            "views",
+        }

@@ -77,7 +77,13 @@ class _Migration:
     @cached_property
     def progress(self) -> Progress:
         """How far an earlier run of the same revision came, if there was one."""
-        return Progress(self.runner, self._op.verb, self.target.table.fullname)
+        progress = Progress(self.runner, self._op.verb, self.target.table.fullname)
+        if progress.state in ("backfilled", "finished"):
+            has_ttl = self.target.last_modified.name in self.existing.columns
+            # What was done has been undone since, or the table was renamed.
+            if has_ttl == (self._op.verb == "drop"):
+                progress.discard()
+        return progress
 
     @cached_property
     def existing(self) -> ExistingSchema:

@@ -70,6 +70,10 @@ class Progress:
         """Whether an earlier run of the same revision began the operation."""
         return bool(self.state)
 
+    def discard(self) -> None:
+        """Begin anew: what an earlier run recorded isn't true of the table."""
+        self.since, self.state = None, ""
+
     def begin(self) -> None:
         """Record that the operation has begun, unless an earlier run did, as its first write.
 
