@@ -338,6 +338,53 @@ def test_a_renamed_table_loses_its_trigger_too(before: Any, engine: Engine, proj
         connection.execute(text("UPDATE logins SET views = 1"))
 
 
+def test_a_renamed_tables_trigger_makes_room_for_that_of_another_table(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    del before
+    another_under_the_former_name(project(), "op.alter_ttl('logins', 60, touch_trigger=True)")
+    assert stamped(engine) == ["a"]
+
+
+@pytest.mark.databases("postgres")
+def test_a_function_stays_as_long_as_a_renamed_table_uses_it(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    del before
+    here = project()
+    another_under_the_former_name(here, "pass")
+    assert stamped(engine) == ["a"]
+    here.revision("op.drop_ttl('logins')")
+    here.upgrade()
+    with engine.connect() as connection:
+        query = text("SELECT count(*) FROM pg_proc WHERE proname LIKE '%ttl_touch'")
+        assert connection.scalar(query) == 0
+
+
+def another_under_the_former_name(here: Any, after_rename: str) -> None:
+    """Rename a table with a trigger, and let another of its former name get and lose TTL."""
+    here.revision(
+        "op.add_ttl('web_sessions', 60, sweep='scan', touch_trigger=True)\n"
+        f"    op.rename_table('web_sessions', 'logins')\n    {after_rename}"
+    )
+    here.revision(
+        "op.create_table('web_sessions', sa.Column('id', sa.String(40), primary_key=True))\n"
+        "    op.add_ttl('web_sessions', 60, sweep='scan', touch_trigger=True)\n"
+        "    op.drop_ttl('web_sessions')"
+    )
+    here.upgrade()
+
+
+def stamped(engine: Engine) -> list[str]:
+    """Which row of the renamed table a raw UPDATE of one stamps."""
+    past = "now() - interval '1 day'" if engine.dialect.name == "postgresql" else "1000"
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE logins SET _ts = {past}"))  # noqa: S608
+        connection.execute(text("UPDATE logins SET views = 7 WHERE id = 'a'"))
+        latest = text("SELECT id FROM logins WHERE _ts = (SELECT max(_ts) FROM logins)")
+        return list(connection.scalars(latest))
+
+
 def test_a_renamed_tables_ttl_is_dropped_and_its_downgrade_adds_it(
     engine: Engine, project: Any
 ) -> None:

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex
 
 from ttl_odm.alembic.steps import Steps
-from ttl_odm.dialects.family import derived_name
-from ttl_odm.dialects.postgresql import PostgreSQL, dollar_quoted, relation
+from ttl_odm.dialects.family import as_value, derived_name
+from ttl_odm.dialects.postgresql import PostgreSQL, block, dollar_quoted, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,11 +158,19 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
             f"CREATE TRIGGER {self.trigger} {each_row} EXECUTE FUNCTION {self._function}",
         ]
 
-    def drop_trigger(self) -> None:
-        """Drop the trigger, whose name has no schema, and its function."""
-        if self.is_there(bool(self.existing.trigger)):
-            drop = f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}"
-            self.run.briefly([drop, f"DROP FUNCTION IF EXISTS {self._function}"])
+    def trigger_drops(self) -> list[str]:
+        """Return the statements that drop the trigger, whose name has no schema, and its function.
+
+        A renamed table's trigger goes on using the function of the former name.
+        """
+        is_used = (
+            f"SELECT FROM pg_trigger WHERE tgfoid = to_regprocedure({as_value(self._function)})"
+        )
+        drop = f"IF NOT EXISTS ({is_used}) THEN DROP FUNCTION IF EXISTS {self._function}; END IF"
+        return [
+            f"DROP TRIGGER IF EXISTS {self.trigger} ON {self.table}",
+            block(f" BEGIN {drop}; END ", "touch"),
+        ]
 
 
 _WITHOUT_INDEX: Final = text(

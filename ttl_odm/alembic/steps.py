@@ -134,14 +134,25 @@ class Steps(ABC, Generic[F]):
         """Return the statements that create the trigger of `add_trigger`."""
 
     def add_trigger(self) -> None:
-        """Let the database stamp rows that others update without a new ``_ts``."""
-        if not self.existing.trigger:
-            self.run.briefly(self.trigger_statements())
+        """Let the database stamp rows that others update without a new ``_ts``.
+
+        The trigger of a renamed table, which has kept its name, is made again under the table's.
+        """
+        kept = self.existing.trigger
+        name = self.target.name_of("tg_", "ttl_touch")
+        if kept != name:
+            dropped = self.trigger_drops() if kept else []
+            self.trigger = self.quote(name)
+            self.run.briefly([*dropped, *self.trigger_statements()])
+
+    def trigger_drops(self) -> list[str]:
+        """Return the statements that drop the trigger."""
+        return [f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"]
 
     def drop_trigger(self) -> None:
         """Drop the trigger."""
         if self.is_there(bool(self.existing.trigger)):
-            self.run.briefly([f"DROP TRIGGER IF EXISTS {self.schema}{self.trigger}"])
+            self.run.briefly(self.trigger_drops())
 
     def refuse_copies(self, sweep: Sweep | None) -> None:
         """Reject changes that copy the table, unless `may_copy`. It only reads.
