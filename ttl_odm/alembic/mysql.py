@@ -10,13 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from ttl_odm.alembic.reflection import can_lead
 from ttl_odm.alembic.runner import MigrationRefusedError
 from ttl_odm.alembic.steps import NEVER_FOR_OLD_ROWS, Steps
 from ttl_odm.alembic.target_schema import INDEXED
+from ttl_odm.dialects.errors import code_of
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL, column_line
 from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, sweep_indexes
+from ttl_odm.sqlalchemy.purge.errors import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,9 @@ _UNENFORCED: Final = (
 COPY: Final = "ALGORITHM=COPY, LOCK=SHARED"
 """While the table is copied, readers go on and writers wait."""
 
+_NOT_INSTANT: Final = (1845, 1846)
+"""The codes of "ALGORITHM=INSTANT is not supported", without and with a reason."""
+
 PARTITIONED: Final = """
 SELECT partition_method, partition_expression FROM information_schema.partitions
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
@@ -49,9 +55,32 @@ class MySQLSteps(Steps[MySQL]):
     never_for_old_rows = f"'{NEVER_FOR_OLD_ROWS}'"
 
     def _alter(self, *parts: str) -> None:
-        """Change only the catalogue."""
-        sql = f"ALTER TABLE {self.table} {', '.join(parts)}, {self.family.INSTANT}"
-        self.run.briefly([sql])
+        """Change only the catalogue, unless the table has to be copied."""
+        self._instantly(lambda how: f"ALTER TABLE {self.table} {', '.join(parts)}, {how}")
+
+    def _instantly(self, make: Callable[[str], str]) -> None:
+        """Run a statement that is instant for most tables.
+
+        It isn't with a FULLTEXT index, compressed rows, or indexes over expressions.
+
+        Args:
+            make: Returns the statement with its algorithm.
+
+        Raises:
+            MigrationRefusedError: The server would have to copy the table, and may not.
+        """
+        try:
+            self.run.briefly(lambda: [make(self.family.INSTANT)])
+        except DBAPIError as error:
+            if code_of(error.orig) not in _NOT_INSTANT:
+                raise
+            if not self.may_copy:
+                raise MigrationRefusedError(
+                    f"Table {self.target.label} can't be changed without copying it: "
+                    f"{in_short(error)} Writers wait until it is copied. Write copy_table=True if "
+                    "that is acceptable, and migrate again."
+                ) from error
+            self.run.at_length(make(COPY))
 
     @property
     def _without_copy(self) -> str:
@@ -60,26 +89,26 @@ class MySQLSteps(Steps[MySQL]):
     def add_columns(self, *, never: bool, note: Callable[[str], None]) -> None:
         """Add the columns with constant defaults, as INSTANT requires, then set the real ones."""
 
-        def add(since: str) -> str:
+        def add(since: str, how: str = self.family.INSTANT) -> str:
             # MariaDB would copy the table for a CHECK of the table, but not of its column.
             parts = ", ".join(self.missing_columns(since, never=never, check=True))
             unenforced = self.lacks(self.target.own_ttl.name) and not self.may_copy
             check = f" {self.family.NOT_ENFORCED}" * unenforced
-            how = f", {self.family.INSTANT}"
+            ending = f", {how}"
             if self.may_copy and not self.run.is_mariadb:
-                how = f" {self.family.COPY}"
-            return f"ALTER TABLE {self.table} {parts}{check}{how}"
+                ending = f" {self.family.COPY}"
+            return f"ALTER TABLE {self.table} {parts}{check}{ending}"
 
-        def statements() -> list[str]:
+        def statement(how: str) -> str:
             since = self.now()
             note(since)
-            return [add(since)]
+            return add(since, how)
 
         if self.run.offline:
             # The instant is known only when the script runs, so the script builds the statement.
             # The placeholder is in quotes, or SQLAlchemy takes it for an expression.
-            statement = add("'\0'").replace("\\", "\\\\")
-            head, _, tail = (part.replace("'", "''") for part in statement.partition("'\0'"))
+            adding = add("'\0'").replace("\\", "\\\\")
+            head, _, tail = (part.replace("'", "''") for part in adding.partition("'\0'"))
             for sql in (
                 f"SET @ttl_odm = CONCAT('{head}', {self.family.stamp}, '{tail}')",
                 "PREPARE ttl_odm FROM @ttl_odm",
@@ -88,7 +117,7 @@ class MySQLSteps(Steps[MySQL]):
             ):
                 self.run.at_once(sql)
         elif self.lacks(self.target.last_modified.name):
-            self.run.briefly(statements)
+            self._instantly(statement)
         if not self.existing.stamps:
             default = self.default.removeprefix("(").removesuffix(")")
             self._alter(f"ALTER COLUMN {self.stamp} SET DEFAULT ({default})")

@@ -200,7 +200,8 @@ class AddTTLOp(_Operation):
             read and write it. A database without partitions ignores this.
         copy_table: Let MySQL enforce the CHECK on rows' own ttl, for which it copies the table and
             blocks writers meanwhile. Otherwise the CHECK is added at once, as NOT ENFORCED. The
-            other databases enforce it without a copy.
+            other databases enforce it without a copy. MariaDB and MySQL also copy a table that they
+            can't change instantly, such as one with a FULLTEXT index.
         in_transaction: Stay in the migration's transaction (PostgreSQL) and hold its locks until
             the end, for a table that the same revision creates. On MySQL the same as
             ``copy_table``.
@@ -278,7 +279,8 @@ class AlterTTLOp(_Operation):
         max_expired_now: Fail if more than this share of the rows (0 to 1) would be expired under
             the new default.
         partition: Partition the table by time, as for ``add_ttl``.
-        copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table.
+        copy_table: Let MySQL enforce a CHECK that is NOT ENFORCED, for which it copies the table;
+            and as for ``add_ttl``.
         in_transaction: As for ``add_ttl`` on PostgreSQL.
 
     Arguments that are left out change nothing.
@@ -338,7 +340,7 @@ class DropTTLOp(_Operation):
         keep_ttl: Keep the column ``ttl`` with rows' own ttl, for a later ``add_ttl(...,
             keep_ttl=True)``.
         copy_table: Let MariaDB copy a partitioned table, which it needs to drop the columns of the
-            sweeper's indexes.
+            sweeper's indexes, and MariaDB and MySQL a table that they can't change instantly.
         view: The name of the view, for ``--sql``, which can't look it up.
         in_transaction: As for ``add_ttl``.
 
