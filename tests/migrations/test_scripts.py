@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from tests.backends import fresh
@@ -99,6 +99,16 @@ def test_a_script_leaves_the_same_schema_and_rows(
         assert catalogue(other, "web_sessions") == catalogue(engine, "web_sessions")
 
 
+def test_a_script_creates_a_table_with_its_ttl(engine: Engine, other: Engine, project: Any) -> None:
+    here = project(models(3600))
+    here.autogenerate()
+    run(other, here.script())
+    here.upgrade()
+    assert catalogue(other, "web_sessions") == catalogue(engine, "web_sessions")
+    run(other, here.script("downgrade", "r1:base"))
+    assert not inspect(other).has_table("web_sessions")
+
+
 @pytest.mark.databases("sqlite")
 def test_a_script_replaces_the_check_of_an_earlier_release(engine: Engine, project: Any) -> None:
     model = models(60)
@@ -114,7 +124,9 @@ def test_a_script_replaces_the_check_of_an_earlier_release(engine: Engine, proje
         connection.execute(text("INSERT INTO web_sessions (id, views, ttl) VALUES ('b', 1, 20.5)"))
 
 
-@pytest.mark.parametrize("option", ["backfill='created_at'", "max_expired_now=0.1"])
+@pytest.mark.parametrize(
+    "option", ["backfill='created_at'", "max_expired_now=0.1", "keep_ttl=True"]
+)
 def test_what_needs_the_database_is_no_script(before: Any, project: Any, option: str) -> None:
     here = project()
     here.revision(f"op.add_ttl('web_sessions', 60, {option})")

@@ -228,18 +228,28 @@ def _add(operations: Operations, op: AddTTLOp) -> None:
         migration.after()
 
 
+def _refuse_reading(op: AddTTLOp) -> None:
+    """Reject what reads the database, for a script."""
+    if op.backfill not in ("now", None) or op.max_expired_now is not None:
+        what = "max_expired_now" if op.backfill in ("now", None) else "backfill=a column"
+        raise MigrationRefusedError(
+            f"{what} reads the database, which --sql can't do. Run this migration online, or "
+            "write backfill='now' and update _ts in batches yourself."
+        )
+    if op.keep_ttl:
+        raise MigrationRefusedError(
+            "keep_ttl=True reads the table's column and its values, which --sql can't do. Run "
+            "this migration online."
+        )
+
+
 def _check_add(migration: _Migration, op: AddTTLOp) -> str | None:
     """Reject what can't be added; return SQL for the instants that old rows get, if any."""
     runner, target, existing = migration.runner, migration.target, migration.existing
     resumes = migration.progress.resumes
     from_column = op.backfill not in ("now", None)
     if runner.offline:
-        if from_column or op.max_expired_now is not None:
-            what = "backfill=a column" if from_column else "max_expired_now"
-            raise MigrationRefusedError(
-                f"{what} reads the database, which --sql can't do. Run this migration online, or "
-                "write backfill='now' and update _ts in batches yourself."
-            )
+        _refuse_reading(op)
         return None
     if not resumes:
         if runner.dialect.name != "postgresql":

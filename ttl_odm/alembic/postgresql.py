@@ -54,6 +54,8 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
                 head, _, tail = add("\0").replace("'", "''").partition("\0")
                 now = "quote_literal(clock_timestamp())"
                 adding = f"EXECUTE '{head}' || {now} || '::timestamptz{tail}'"
+                if self.run.in_transaction:  # otherwise it is in a block that tries again
+                    adding = block(f" BEGIN {adding}; END ")
             else:
                 since = self.now()
                 note(since)
