@@ -208,6 +208,19 @@ def test_it_gets_new_columns_and_keeps_its_place(there: Any, engine: Engine) -> 
         assert run(engine, "SELECT shop FROM web_sessions_live WHERE id = 'n'") == [("x",)]
 
 
+@pytest.mark.databases("postgres", "mariadb", "mysql")  # SQLite refuses to rename it
+def test_it_follows_a_renamed_column(there: Any, engine: Engine) -> None:
+    there.revision(
+        "op.execute('ALTER TABLE web_sessions RENAME COLUMN views TO hits')\n"
+        "    op.add_column('web_sessions', sa.Column('note', sa.Text))\n"
+        "    op.alter_ttl('web_sessions', 7200)"
+    )
+    there.upgrade()
+    assert run(engine, "SELECT id, hits, note FROM web_sessions_live WHERE id = 'a'") == [
+        ("a", 0, None)
+    ]
+
+
 def test_a_column_of_the_tables_own_goes_first(engine: Engine, project: Any) -> None:
     models(expires_at=mapped_column(Integer)).metadata.create_all(engine)
     here = project()

@@ -103,28 +103,47 @@ class _OnPostgreSQL(LiveView):
     """A security barrier: no function of a reader's can see hidden rows."""
 
     def _put(self) -> None:
+        quote, before = self._steps.quote, self._columns_before()
+        renamed = self._renamed(before)
+        renames = [
+            f"ALTER TABLE {self._name} RENAME COLUMN {quote(old)} TO {quote(new)}"
+            for old, new in renamed.items()
+        ]
+        columns = self._columns([renamed.get(name, name) for name in before]) if before else ""
         head = f"{self._create} VIEW {self._name} WITH (security_barrier) AS"
         comment = f"COMMENT ON VIEW {self._name} IS '{NOTE}{self._target.noted}'"
-        self._steps.run.briefly([f"{head} {self._select(self._columns)}", comment])
+        self._steps.run.briefly([*renames, f"{head} {self._select(columns)}", comment])
 
-    @property
-    def _columns(self) -> str:
+    def _columns_before(self) -> list[str]:
+        """The existing view's columns; none if there is no view, or for a script."""
+        steps = self._steps
+        if steps.run.offline or not self._is_replaced:
+            return []
+        view = {"view": relation(self._target.table.schema, self._plain)}
+        return list(steps.run.connection.execute(_COLUMNS, view).scalars())
+
+    def _renamed(self, before: list[str]) -> dict[str, str]:
+        """The new names of columns that were renamed in the table; the view has the former ones.
+
+        Both have them in the order in which the table got them.
+        """
+        now = [name for name in self._steps.existing.columns if name != EXPIRES_AT]
+        pairs = zip((name for name in before if name != EXPIRES_AT), now, strict=False)
+        return {old: new for old, new in pairs if old not in now and new not in before}
+
+    def _columns(self, before: list[str]) -> str:
         """The existing view's columns, followed by columns that the table has got since.
 
         In this order the view can be replaced and keeps its grants: PostgreSQL would reject a new
         column among the old ones.
         """
         steps = self._steps
-        if steps.run.offline or not self._is_replaced:
-            return ""
-        view = {"view": relation(self._target.table.schema, self._plain)}
-        before = steps.run.connection.execute(_COLUMNS, view).scalars().all()
         now = [*steps.existing.columns, *([EXPIRES_AT] if self._computes else [])]
         names = [*before, *(name for name in now if name not in before)]
         return ", ".join(
             self._computed
             if name == EXPIRES_AT and self._computes
-            else f"{steps.table}.{steps.quote(name)}"
+            else f"{self._table}.{steps.quote(name)}"
             for name in names
         )
 
