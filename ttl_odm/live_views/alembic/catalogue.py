@@ -66,8 +66,11 @@ def _noted_views(connection: Connection, target: TargetSchema) -> dict[str, str]
 
 
 def _note(table: str) -> str:
-    """Return the note's text, without characters that could end a literal or a comment."""
-    word = re.sub(r"\W", "_", table)
+    """Return the note's text, without characters that could end a literal or a comment.
+
+    It differs for any two tables.
+    """
+    word = re.sub(r"\W", lambda match: f"({ord(match[0]):x})", table)
     return f"ttl_odm: live rows of {word} by default ttl "
 
 
