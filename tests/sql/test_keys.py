@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import enum
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from sqlalchemy import (
+    Column,
+    DateTime,
+    Enum,
     ForeignKey,
+    Integer,
+    MetaData,
     String,
+    Table,
     UniqueConstraint,
     bindparam,
     column,
@@ -33,7 +41,8 @@ from sqlalchemy.orm import (
 
 from tests.clocks import age
 from tests.sql.statements import beside_inserts
-from ttl_odm.sqlalchemy import Archive, TTLMixin
+from ttl_odm import ExpireAt
+from ttl_odm.sqlalchemy import Archive, TTLMixin, enable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,6 +174,47 @@ def test_a_flush_takes_a_part_of_a_composite_key(session: Session) -> None:
     session.get_one(Page, 1).slug = "dead"
     session.commit()
     assert stored(session) == [1, 3, 4]  # page 3 has the slug on another site: not in the way
+
+
+PAST = datetime(2000, 1, 1)  # noqa: DTZ001 (the column has no time zone)
+
+
+class Grade(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize(
+    ("type_", "old", "new"),
+    [(Enum(Grade), Grade.LOW, Grade.HIGH), (String(8), "a", "b")],
+    ids=["enumeration", "text"],
+)
+def test_an_update_sets_a_part_of_a_key_that_drivers_send_without_its_type(
+    engine: Engine, type_: Any, old: Any, new: Any
+) -> None:
+    rows = Table(
+        "typed_parts",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("part", type_),
+        Column("number", Integer),
+        Column("end", DateTime),
+        UniqueConstraint("part", "number"),
+    )
+    enable(rows, ExpireAt("end"))
+    rows.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(
+            insert(rows),
+            [
+                {"id": 1, "part": old, "number": 1, "end": None},
+                {"id": 2, "part": new, "number": 1, "end": PAST},
+                {"id": 3, "part": new, "number": 2, "end": PAST},
+            ],
+        )
+        connection.execute(update(rows).where(rows.c.part == old).values(part=new))
+        assert list(connection.scalars(text("SELECT id FROM typed_parts ORDER BY id"))) == [1, 3]
 
 
 def test_a_flush_takes_the_primary_key(session: Session) -> None:

@@ -118,7 +118,7 @@ class UpdatedKeys:
                     for column in key.columns
                 }
                 matched = partial(target.matched, parameters)
-                taken = key.selected(new, matched, stored)
+                taken = key.selected(new, matched, stored, typed=True)
                 deleted += self._taken.free_selected(reclaimer, key, taken)
         return deleted
 
