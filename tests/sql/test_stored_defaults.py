@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import NullPool
 
 from tests.clocks import age
 from tests.guard import GUARD
@@ -72,14 +73,14 @@ def model(engine: Engine) -> Any:
     return filled(engine, web_session(Stored(HOUR)))
 
 
-def filled(engine: Engine, model: Any) -> Any:
+def filled(engine: Engine, model: Any, table: str = "web_sessions") -> Any:
     """Give a model its table, and rows of 100 seconds, one for each own ttl."""
     model.metadata.create_all(engine)
     with Session(engine) as session:
         session.add_all([model(id=str(own), ttl=own) for own in OWN])
         session.flush()
         for own in OWN:
-            age(session.connection(), "web_sessions", str(own), 100)
+            age(session.connection(), table, str(own), 100)
         session.commit()
     return model
 
@@ -398,6 +399,49 @@ def test_the_end_of_a_row_isnt_known_before_the_database_was_asked(
     with pytest.raises(TTLError, match="The default ttl of WebSession isn't known"):
         row.expires_at  # noqa: B018
     assert end is not None
+
+
+@pytest.fixture
+def tenant(engine: Engine) -> dict[str, Any]:
+    """Execution options for a second schema, which has the tables of the model, too."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA tenant"))
+    return {"schema_translate_map": {None: "tenant"}}
+
+
+@pytest.mark.databases("postgres")
+def test_memory_knows_no_default_where_an_engine_has_several_schemas(
+    engine: Engine, model: Any, tenant: dict[str, Any]
+) -> None:
+    theirs = engine.execution_options(**tenant)
+    filled(theirs, model, "tenant.web_sessions")
+    with Session(engine) as ours:
+        assert ours.get(model, "None").time_left is not None  # cached for the whole engine
+    with Session(theirs) as session:
+        rows = session.scalars(select(model)).all()
+        with theirs.connect() as other:
+            other.execute(text("UPDATE tenant.ttl_odm_policies SET ttl = 60"))  # another process
+            other.commit()
+        assert session.get(model, "None") is None
+        change(theirs, model, 50)
+        with Session(engine) as ours:
+            assert ours.get(model, "None") is not None
+        assert session.get(model, "None") is None
+        with pytest.raises(TTLError, match=r"WebSession isn't known in Python.*several schemas"):
+            rows[0].expires_at  # noqa: B018
+
+
+@pytest.mark.databases("postgres")
+def test_a_statement_with_its_own_schemas_reads_the_default_there(
+    engine: Engine, tenant: dict[str, Any]
+) -> None:
+    theirs = engine.execution_options(**tenant)
+    model = filled(theirs, web_session(Stored(HOUR)), "tenant.web_sessions")
+    new_engine = create_engine(engine.url, poolclass=NullPool)  # it has read no default yet
+    with Session(new_engine) as session:
+        ids = session.scalars(select(model.id), execution_options=tenant).all()
+        assert sorted(ids) == ["-1", "200", "None"]
+        assert session.get(model, "None", execution_options=tenant) is not None
 
 
 @pytest.mark.every_server

@@ -125,7 +125,7 @@ class Recorder(RowEvents):
         return None
 
     def _record(self, connection: Connection, purged: Purged) -> None:
-        self.binding.source.see(connection)
+        self.binding.source.see(connection, connection.get_execution_options())
         events = list(self._events(connection.dialect, purged))
         consumers = consumers_of(connection, self.tables, Subscription(self.table.fullname))
         insert_events(connection, self.tables, events, consumers, purged.as_of)

@@ -64,7 +64,7 @@ class SeenDefault:
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:  # noqa: ARG002 (as in the Protocol)
         """Read the default; no rows are in the way."""
-        self.source.see(context.root_connection)
+        self.source.see(context.root_connection, context.execution_options)
         return 0
 
 

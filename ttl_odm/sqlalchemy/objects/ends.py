@@ -402,7 +402,8 @@ def _far(mapped: Mapper[Any], connection: Connection) -> _Far | None:
         return None
     binding, default = lifetime.binding, lifetime.default
     if not binding.source.is_known:
-        binding.source.see(connection)  # `known_of` needs it, too
+        # `known_of` needs it, too.
+        binding.source.see(connection, connection.get_execution_options())
         return None
     if sample is None or binding.is_adopted:
         return None

@@ -33,7 +33,7 @@ from ttl_odm.sqlalchemy.policy.sources import DefaultSource
 from ttl_odm.sqlalchemy.time.clock import Native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import Dialect
@@ -172,7 +172,7 @@ class LookedUp(DefaultSource):
 
     # For rows in memory
 
-    def see(self, connection: Connection) -> None:
+    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
         """Do nothing: no default is cached."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)

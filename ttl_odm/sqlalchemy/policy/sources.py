@@ -316,8 +316,13 @@ class DefaultSource(ABC):
     # For rows in memory
 
     @abstractmethod
-    def see(self, connection: Connection) -> None:
-        """Cache the default, unless that was done a moment ago."""
+    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
+        """Cache the default, unless that was done a moment ago.
+
+        Args:
+            connection: The connection of a statement on the table.
+            options: The statement's execution options, which include the connection's.
+        """
 
     @abstractmethod
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
@@ -418,7 +423,7 @@ class Fixed(DefaultSource):
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> None:
         """Return None: the usual form serves."""
 
-    def see(self, connection: Connection) -> None:
+    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
         """Do nothing."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)

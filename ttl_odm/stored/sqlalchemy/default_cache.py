@@ -12,6 +12,7 @@ This module must not know sessions.
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import event, select
@@ -19,13 +20,14 @@ from sqlalchemy import event, select
 from ttl_odm.core.policy import TTL
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.time.clock import monotonic
 from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.stored.sqlalchemy.lookup import scope_of
 from ttl_odm.stored.sqlalchemy.tables import name_of, row_of, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sqlalchemy import Connection, PoolProxiedConnection
     from sqlalchemy.engine import Dialect
@@ -63,6 +65,8 @@ class _Cached(NamedTuple):
 
 _BEGUN: Final = "ttl_odm_begun"
 _NOTHING: Final[dict[str, _Cached]] = {}
+_SEVERAL: Final[Mapping[str, _Cached]] = MappingProxyType({})
+"""Of an engine with defaults in several schemas: nothing, for good."""
 _latest: Final[dict[str, _Cached]] = {}
 
 
@@ -83,9 +87,15 @@ def last_policy(binding: Binding, dialect: Dialect | None, scope: object = None)
     A dialect of None stands for the database that was asked last.
 
     Raises:
-        TTLError: No default was read yet.
+        TTLError: No default was read yet, or the engine has them in several schemas.
     """
     tables = _latest if dialect is None else _cache_of(dialect)
+    if tables is _SEVERAL:
+        raise TTLError(
+            f"The default ttl of {binding.name} isn't known in Python, since the engine serves "
+            "several schemas (schema_translate_map), and each may have its own: select "
+            "expires_at()."
+        )
     cached = tables.get(name_of(binding.first.table))
     if cached is None:
         raise TTLError(
@@ -114,18 +124,25 @@ def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
     return {scope: lenient_ttl(ttl) for scope, ttl in rows}
 
 
-def refresh(connection: Connection, binding: Binding) -> None:
+def refresh(connection: Connection, binding: Binding, options: Mapping[str, Any]) -> None:
     """Read the stored defaults of a table into the cache, unless that was done a moment ago.
 
     A transaction may see the database as of its begin, so what it reads is as old as itself. It
     reads nothing where one engine serves several schemas by translating their names: each schema
-    may have defaults of its own, and of an object only the engine is known.
+    may have defaults of its own, and of an object only the engine is known. One such statement
+    also ends the use of what other statements of the engine have read.
     """
-    now, name = monotonic(), name_of(binding.first.table)
-    cached = _cache_of(connection.dialect).get(name)
-    if cached is not None and now <= cached.until:  # most statements end here
+    known = _cache_of(connection.dialect)
+    if known is _SEVERAL:
         return
-    if connection.get_execution_options().get("schema_translate_map"):
+    if options.get("schema_translate_map"):
+        policies = tables_of(binding.first.table).policies
+        if compat.place_of(options, policies)[0] != policies.schema:
+            connection.dialect.ttl_odm_defaults = _SEVERAL  # type: ignore[attr-defined]
+            return
+    now, name = monotonic(), name_of(binding.first.table)
+    cached = known.get(name)
+    if cached is not None and now <= cached.until:  # most statements end here
         return
     since = _begun(connection)
     if cached is not None and now > since + KNOWN_FOR:
@@ -181,7 +198,8 @@ def invalidate(connection: Connection) -> None:
     """
 
     def clear(changed: Connection) -> None:
-        changed.dialect.ttl_odm_defaults = {}  # type: ignore[attr-defined]
+        if _cache_of(changed.dialect) is not _SEVERAL:
+            changed.dialect.ttl_odm_defaults = {}  # type: ignore[attr-defined]
 
     clear(connection)
     if connection.in_transaction():
@@ -189,5 +207,6 @@ def invalidate(connection: Connection) -> None:
         event.listen(connection, "commit", clear, once=True)
 
 
-def _cache_of(dialect: Any) -> dict[str, _Cached]:
-    return getattr(dialect, "ttl_odm_defaults", _NOTHING)
+def _cache_of(dialect: Any) -> Mapping[str, _Cached]:
+    cache: Mapping[str, _Cached] = getattr(dialect, "ttl_odm_defaults", _NOTHING)
+    return cache

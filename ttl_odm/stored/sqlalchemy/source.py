@@ -123,9 +123,9 @@ class StoredSource(LookedUp, SweptSource):
 
     # For rows in memory
 
-    def see(self, connection: Connection) -> None:
+    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
         """Read the stored default into the cache, unless that was done a moment ago."""
-        default_cache.refresh(connection, self.binding)
+        default_cache.refresh(connection, self.binding, options)
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:
         """The policy by the cached default; None unless it was read recently."""
