@@ -366,6 +366,23 @@ def test_memory_follows_a_change_that_is_not_committed_yet(engine: Engine, model
         assert session.get(model, "None") is row
 
 
+@pytest.mark.databases("mariadb", "mysql")  # PostgreSQL's servers have no prepared transactions
+def test_memory_follows_a_change_in_two_phases(engine: Engine, model: Any, sent: list[str]) -> None:
+    with Session(engine, expire_on_commit=False, twophase=True) as session:
+        for _ in range(2):  # the beginning of an engine's first transaction is unknown
+            row = session.get(model, "None", populate_existing=True)
+            session.commit()
+        sent.clear()
+        assert session.get(model, "None") is row
+        assert sent == []
+        with Session(engine, twophase=True) as other:
+            set_policy(other.connection(), model, 60, by="ann")
+            session.scalars(select(model.id)).all()  # caches the old value
+            session.commit()
+            other.commit()
+        assert session.get(model, "None") is None
+
+
 def test_memory_asks_once_what_it_knows_is_old(
     engine: Engine, model: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

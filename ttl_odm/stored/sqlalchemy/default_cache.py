@@ -171,23 +171,24 @@ def _begun(connection: Connection) -> float:
     dialect: Any = connection.dialect
     if not isinstance(dialect.do_begin, _TimedBegin):
         dialect.do_begin = _TimedBegin(dialect.do_begin)
+        dialect.do_begin_twophase = _TimedBegin(dialect.do_begin_twophase)
     begun: float = connection.info.get(_BEGUN, -math.inf)
     return begun
 
 
 class _TimedBegin:
-    """Replaces `do_begin` of a dialect, and so of its engine, to note when transactions begin.
+    """Replaces a `do_begin` of a dialect, and so of its engine, to note when transactions begin.
 
     A listener to `begin` could do so too. But once an engine has a listener, SQLAlchemy searches
     for listeners at each of its statements, which takes longer than a look-up of a default.
     """
 
-    def __init__(self, begin: Callable[[PoolProxiedConnection], None]) -> None:
+    def __init__(self, begin: Callable[..., None]) -> None:
         self._begin = begin
 
-    def __call__(self, dbapi_connection: PoolProxiedConnection) -> None:
-        dbapi_connection.info[_BEGUN] = monotonic()
-        self._begin(dbapi_connection)
+    def __call__(self, begun: Connection | PoolProxiedConnection, *xid: object) -> None:
+        begun.info[_BEGUN] = monotonic()
+        self._begin(begun, *xid)
 
 
 def invalidate(connection: Connection) -> None:
@@ -197,14 +198,15 @@ def invalidate(connection: Connection) -> None:
     one reads must not be cached.
     """
 
-    def clear(changed: Connection) -> None:
+    def clear(changed: Connection, *_: object) -> None:
         if _cache_of(changed.dialect) is not _SEVERAL:
             changed.dialect.ttl_odm_defaults = {}  # type: ignore[attr-defined]
 
     clear(connection)
     if connection.in_transaction():
         connection.info[_BEGUN] = -math.inf
-        event.listen(connection, "commit", clear, once=True)
+        for name in ("commit", "commit_twophase"):
+            event.listen(connection, name, clear, once=True)
 
 
 def _cache_of(dialect: Any) -> Mapping[str, _Cached]:
