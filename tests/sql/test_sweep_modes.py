@@ -619,6 +619,30 @@ def test_a_wrong_declaration_is_found_when_the_sweeper_is_made(
 
 
 @pytest.mark.databases("postgres")
+@pytest.mark.parametrize("hooks", [None, lambda _: None], ids=["by statement", "by keys"])
+def test_the_archive_is_in_the_schema_of_the_rows(engine: Engine, hooks: Any) -> None:
+    cart, old_cart = shop(archive, hooks=hooks)
+    tenant = engine.execution_options(schema_translate_map={None: "tenant"})
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA tenant"))
+    for place in (engine, tenant):
+        cart.metadata.create_all(place)
+    with Session(tenant) as session:
+        session.add_all([cart(id=number) for number in range(3)])
+        session.flush()
+        session.execute(text("UPDATE tenant.carts SET _ts = _ts - interval '2 hours'"))
+        session.commit()
+        session.add(cart(id=1))  # displaces the expired row
+        session.commit()
+    assert Sweeper(tenant, cart).run_once().archived == 2
+    with Session(engine) as session:
+        assert not session.scalars(select(old_cart.id)).all()
+    with Session(tenant) as session:
+        assert sorted(session.scalars(select(old_cart.id))) == [0, 1, 2]
+        assert session.scalars(select(cart.id)).all() == [1]
+
+
+@pytest.mark.databases("postgres")
 @pytest.mark.parametrize(
     ("purge", "on_purged", "waits"),
     [("delete", None, False), ("delete", lambda _: None, True), ("orm", None, True)],

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Insert,
     Join,
     Select,
+    TableClause,
     TableSample,
     TypeDecorator,
     Update,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.sql.base import ExecutableOption, SchemaEventTarget
     from sqlalchemy.sql.compiler import SQLCompiler
-    from sqlalchemy.sql.expression import TableClause
     from sqlalchemy.types import TypeEngine
 
     Assignment = tuple[Any, Any]
@@ -497,6 +497,16 @@ def place_of(options: Mapping[str, Any], table: TableClause) -> tuple[str | None
     """Return a table's schema and name under execution options, which may translate schemas."""
     schemas = options.get("schema_translate_map") or {}
     return schemas.get(table.schema, table.schema), table.name
+
+
+class NamedTable(TableClause):
+    """A table of which only names are known.
+
+    Executions may translate its schema, as otherwise only that of a `Table`.
+    """
+
+    inherit_cache = True
+    _use_schema_map = True
 
 
 def in_schemas(context: Any, statement: str) -> str:

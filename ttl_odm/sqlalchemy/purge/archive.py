@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, TableClause, inspect
 from sqlalchemy import column as bare_column
-from sqlalchemy import table as bare_table
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Mapper
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
@@ -92,7 +92,7 @@ class Copy:
             kind = into.c[archive.archived_at].type
             utc_now = UTCNow() if getattr(kind, "timezone", False) else NaiveUTCNow()
             extra[archive.archived_at] = Stamp() if isinstance(kind, LastModified) else utc_now
-        bare = bare_table(
+        bare = compat.NamedTable(
             into.name,
             *(bare_column(column.name, column.type) for column in into.c),
             schema=into.schema,
