@@ -45,6 +45,29 @@ def test_an_update_takes_such_a_key_too(session: Session) -> None:
     assert session.scalars(select(Note.id).order_by(Note.id)).all() == [110, 200]
 
 
+@pytest.mark.databases("postgres")
+def test_a_new_row_leaves_the_parents_of_other_schemas_alone(engine: Engine) -> None:
+    tenant = engine.execution_options(schema_translate_map={None: "tenant"})
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA tenant"))
+    for place in (engine, tenant):
+        with place.begin() as connection:
+            Cart.metadata.create_all(connection)
+            connection.execute(insert(Cart), [{"id": LIVE}, {"id": EXPIRED}])
+            connection.execute(insert(Item), [{"id": n, "cart_id": EXPIRED} for n in (20, 21)])
+            connection.execute(insert(Note), {"id": 200, "item_id": 20})
+    with engine.begin() as connection:
+        expire(connection, EXPIRED, "tenant.carts")
+    with Session(tenant) as session:
+        session.add(Item(id=20, cart_id=LIVE))
+        session.commit()
+        assert session.scalars(select(Item.id)).all() == [20]
+    assert stored(engine, "tenant.carts", "tenant.items", "tenant.remarks") == [2, 2, 0]
+    with Session(engine) as session:
+        assert session.scalars(select(Cart.ttl)).all() == [None, None]
+        assert session.scalars(select(Item.id).order_by(Item.id)).all() == [20, 21]
+
+
 def fill_cart(connection: Connection, cart: int, items: int) -> None:
     """An expired cart with that many items, each of which has a note."""
     connection.execute(insert(Cart), {"id": cart})

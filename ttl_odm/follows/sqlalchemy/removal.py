@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, exists, false, inspect, not_, or_, select
-from sqlalchemy import column as bare_column
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.dialects import MYSQL_FAMILY
@@ -40,7 +39,7 @@ from ttl_odm.sqlalchemy.policy.predicate import (
     include_expired,
 )
 from ttl_odm.sqlalchemy.policy.references import root_of, rules_below
-from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.policy.second_tables import BareCopy
 from ttl_odm.sqlalchemy.policy.sources import SourceColumns
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
@@ -96,19 +95,13 @@ def seal(connection: Connection, binding: Binding, keys: Keys) -> None:
         return
     table = binding.table
     # Without `onupdate`, and the stamp is set to itself: MySQL's column may have ON UPDATE.
-    stamp, bare = binding.last_modified.name, _bare(table)
+    stamp, bare = binding.last_modified.name, BareCopy.of(table)
     predicate = Predicate(clock_of(connection.dialect), writing=True)
     columns = SourceColumns(bare.c[stamp], bare.c[own.name], None, None)
     rows = is_one_of([bare.c[str(key.name)] for key in key_columns(table)], keys)
     statement = SweepUpdate(bare).where(rows, predicate.inherits(binding, columns))
     never = binding.policy.never if isinstance(binding.policy, TTL) else ()
     connection.execute(statement.values({own.name: sealing_ttl(never), stamp: bare.c[stamp]}))
-
-
-def _bare(table: Table) -> BareTable:
-    """Return a table with the same columns, of which the ORM and ``onupdate`` know nothing."""
-    columns = (bare_column(column.name, column.type) for column in table.c)
-    return BareTable(table.name, *columns, schema=table.schema)
 
 
 @dataclass(slots=True)
@@ -257,7 +250,7 @@ def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
         return
     live: Any = select(*columns).where(refers).execution_options(**{INCLUDE_EXPIRED: False})
     expired = list(rows.difference(map(tuple, connection.execute(live))))
-    bare = _bare(tie.table)
+    bare = BareCopy.of(tie.table)
     nulls: dict[str, Any] = {column.name: None for column in tie.nullable}
     binding = binding_of(tie.table)
     if binding is not None:

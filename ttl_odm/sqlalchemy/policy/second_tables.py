@@ -20,9 +20,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table, TableClause
+from sqlalchemy import column as bare_column
 from sqlalchemy.sql import visitors
 
-from ttl_odm.sqlalchemy.compat import original
+from ttl_odm.sqlalchemy.compat import NamedTable, original
 from ttl_odm.sqlalchemy.policy.bindings import (
     INFO_KEY,
     Binding,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement
     from sqlalchemy.engine import Dialect
+    from typing_extensions import Self
 
     Bindings = Sequence[Binding | SubBinding]
 
@@ -49,6 +51,18 @@ class BareTable(TableClause):
     """A table by its name, for our own statements that must reach every row."""
 
     inherit_cache = True
+
+
+class BareCopy(NamedTable, BareTable):
+    """A table with the columns of a declared one, without its policy, defaults and ``onupdate``."""
+
+    inherit_cache = True
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        """Return one in the schema of a table, which executions translate alike."""
+        columns = (bare_column(column.name, column.type) for column in table.c)
+        return cls(table.name, *columns, schema=table.schema)
 
 
 def is_plain(table: Table) -> bool:

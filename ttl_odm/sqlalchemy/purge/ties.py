@@ -12,12 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import column as bare_column
-
 from ttl_odm.sqlalchemy.policy.bindings import key_columns, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import Change
-from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.policy.second_tables import BareCopy
 from ttl_odm.sqlalchemy.purge.statements import SweepUpdate, chunks, is_one_of
 from ttl_odm.sweeper import Hooks
 
@@ -108,9 +106,7 @@ def _untie(
     """
     assert consequence.binding is not None  # noqa: S101 (see `ties`)
     part, table = parts[consequence.binding.table], consequence.table
-    bare = BareTable(
-        table.name, *(bare_column(one.name, one.type) for one in table.c), schema=table.schema
-    )
+    bare = BareCopy.of(table)
     keys: list[Any] = [
         bare.c[str(column.name)] for column in keys_in(table, consequence.binding, table)
     ]

@@ -33,7 +33,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
-from ttl_odm.sqlalchemy.policy.second_tables import BareTable
+from ttl_odm.sqlalchemy.policy.second_tables import BareCopy
 from ttl_odm.sqlalchemy.purge.statements import (
     SweepSelect,
     count_rows,
@@ -179,11 +179,7 @@ def dependents_of_row(table: Table, source: FromClause) -> ColumnElement[int] | 
     chains = [(rule, source, ()) for rule in rules_below(table)]
     for rule, above, joined in chains:  # which grows
         links, own = rule.links(), rule.table
-        bare = BareTable(
-            own.name,
-            *(column(str(one.name)) for one in own.c),
-            schema=own.schema,
-        ).alias()
+        bare = BareCopy.of(own).alias()
         conditions = [
             bare.c[str(mine.name)] == above.c[theirs.key if above is source else str(theirs.name)]
             for mine, theirs in links.pairs
