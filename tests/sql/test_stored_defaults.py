@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
@@ -640,6 +641,21 @@ def test_the_tables_may_be_the_applications(engine: Engine) -> None:
         connection = session.connection()
         assert [stored.ttl for stored in stored_policies(connection, model)] == [60]
     model.metadata.drop_all(engine)
+
+
+@pytest.mark.databases("postgres")
+def test_an_upsert_finds_defaults_in_a_schema(engine: Engine) -> None:
+    model = web_session(Stored(HOUR))
+    policy_tables(model.metadata, schema="policies")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA policies"))
+    filled(engine, model)
+    rows = postgresql.insert(model).values([{"id": "None"}, {"id": "50"}])
+    values = {"ttl": 300}
+    with engine.begin() as connection:
+        connection.execute(rows.on_conflict_do_update(index_elements=["id"], set_=values))
+        ttls = {row.id: row.ttl for row in connection.execute(select(model.id, model.ttl))}
+    assert ttls == {"None": 300, "-1": -1, "200": 200, "50": None}
 
 
 def test_raw_sql_behind_a_guard_follows(engine: Engine) -> None:

@@ -159,6 +159,9 @@ class GatedCompiler(Compiler):
 
     def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
         """Render a SELECT; the predicate is added where its body is composed."""
+        # In the update half of an upsert, SQLAlchemy leaves schemas out: meant for its columns, it
+        # would also reach the tables of subqueries, such as that of stored defaults.
+        kw.pop("use_schema", None)
         including = self.ttl_mode.including or includes_expired(select_stmt)
         sweeping = isinstance(select_stmt, SweepSelect)
         with _mode(self, including=including, sweeping=sweeping):
