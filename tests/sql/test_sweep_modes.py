@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
+from tests.clocks import age
 from tests.sql.sweeping import HOUR, add, add_at_once, cart, left, servers
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import Archive, TTLMixin, include_expired
@@ -505,6 +506,58 @@ def test_rows_deleted_as_objects_take_along_what_the_orm_cascades_to(
         assert left(connection, customer) == {10, 11}
         assert left(connection, visit) == {10, 11}
         assert set(connection.scalars(select(order.id))) == set()
+
+
+@pytest.mark.usefixtures("enforcing")
+@pytest.mark.parametrize("way", ["a sweep", "a write that takes the key"])
+def test_live_rows_that_the_orm_unlinks_keep_the_end_of_their_lives(
+    engine: Engine, made: Any, way: str
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Team(TTLMixin, Base):
+        __tablename__ = "teams"
+        __ttl__ = HOUR
+        __ttl_purge__ = "orm"
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        members: Mapped[list[Member]] = relationship()
+
+    class Member(TTLMixin, Base):
+        __tablename__ = "members"
+        __ttl__ = DAY
+
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        team_id: Mapped[int | None] = mapped_column(ForeignKey(Team.id), index=True)
+        name: Mapped[str] = mapped_column(String(10), default="")
+
+    made(Team)
+    with Session(engine) as session:
+        session.add(Team(id=1, members=[Member(id=1), Member(id=2)]))
+        session.commit()
+        for table in ("teams", "members"):
+            for key in (1, 2):
+                age(session.connection(), table, key, 2 * HOUR)
+        session.commit()
+
+    @event.listens_for(Team, "before_delete")
+    def name(_mapper: Any, connection: Any, _target: Any) -> None:
+        connection.execute(update(Member).where(Member.id == 2).values(name="left"))
+
+    if way == "a sweep":
+        Sweeper(engine, Team).run_once().raise_for_failures()
+    else:
+        with Session(engine) as session:
+            session.add(Team(id=1))
+            session.commit()
+    with Session(engine) as session:
+        members = session.scalars(select(Member).order_by(Member.id)).all()
+        assert [member.team_id for member in members] == [None, None]
+        assert [member.name for member in members] == ["", "left"]
+        left_of_life = members[0].time_left
+        assert left_of_life is not None
+        assert left_of_life < timedelta(hours=23)
 
 
 @pytest.mark.slow

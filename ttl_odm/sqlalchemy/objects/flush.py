@@ -29,6 +29,7 @@ from ttl_odm.sqlalchemy.policy.predicate import (
     KEEP_LAST_MODIFIED,
     base_row_written,
     include_expired,
+    unlinking,
 )
 from ttl_odm.sqlalchemy.policy.references import done_by_flush, rule_of
 from ttl_odm.sqlalchemy.purge.errors import ExpiredError
@@ -38,7 +39,7 @@ from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
@@ -146,11 +147,12 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             records = [r for r in records if r[compat.STATE] not in at_root]
         runs = checked(binding, mapper, records, "updated", compat.written)
         runs = chain([known], runs) if known else runs
-        for batch in chain.from_iterable(map(_countable, runs)):
+        for batch, unlinks in _batches(table, runs):
             _check_uncounted(uow, mapper, binding, table, batch)
+            send = _keeping_stamps(emit) if unlinks else emit
             token = base_row_written.set(batch[0][compat.STATE] in at_root)
             try:
-                emit(base_mapper, uow, mapper, table, batch, **options)
+                send(base_mapper, uow, mapper, table, batch, **options)
             except StaleDataError as error:
                 keys = _updated_keys(mapper, table, binding, batch)
                 _reject_gone(uow, mapper, binding, keys, batch[0][compat.CONNECTION], error)
@@ -159,6 +161,44 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
                 base_row_written.reset(token)
             if uow is not None:
                 _remember(binding, table, batch, at_root)
+
+    return emit_updates
+
+
+def _batches(table: Table, runs: Iterable[list[Any]]) -> Iterator[tuple[list[Any], bool]]:
+    """Yield what a flush updates, and whether a purge unlinks it: then the stamps are kept.
+
+    When a live row expires must not depend on the time at which a row that it refers to is purged.
+    """
+    is_purge = base_row_written.get()
+    for run in runs:
+        groups = [(False, run)]
+        if is_purge:
+            kinds = groupby(run, partial(_unlinks, table))
+            groups = [(unlinks, list(records)) for unlinks, records in kinds]
+        for unlinks, records in groups:
+            for batch in _countable(records):
+                yield batch, unlinks
+
+
+def _unlinks(table: Table, record: Any) -> bool:
+    """Return whether an UPDATE sets nothing but references to NULL, as for a deleted object."""
+    columns = ((table.c.get(key), value) for key, value in compat.given_values(record).items())
+    return not record[compat.SQL_VALUES] and all(
+        value is None and column.foreign_keys for column, value in columns if column is not None
+    )
+
+
+def _keeping_stamps(emit: Callable[..., None]) -> Callable[..., None]:
+    """Let UPDATEs leave ``_ts`` alone."""
+
+    def emit_updates(*args: Any, **options: Any) -> None:
+        written, kept = base_row_written.set(True), unlinking.set(True)
+        try:
+            emit(*args, **options)
+        finally:
+            unlinking.reset(kept)
+            base_row_written.reset(written)
 
     return emit_updates
 

@@ -66,6 +66,9 @@ base_row_written: ContextVar[bool] = ContextVar("ttl_odm_base_row_written", defa
 Their lifetime was judged and set there; the flush may have let them expire.
 """
 
+unlinking: ContextVar[bool] = ContextVar("ttl_odm_unlinking", default=False)
+"""True while a flush of a purge sets references to NULL: those rows keep their ``_ts``."""
+
 
 class IncludeExpired(UserDefinedOption):
     """The loader option behind `include_expired`."""
@@ -115,6 +118,8 @@ def overruled(
     asked = {option for option in options if execution_options.get(option)}
     if base_row_written.get():
         asked.add(BASE_ROW_WRITTEN)
+    if unlinking.get():
+        asked.add(KEEP_LAST_MODIFIED)
     forced = {
         name: isinstance(parameter, KeepFlag) or OFF
         for parameter, name in compiled.bind_names.items()
