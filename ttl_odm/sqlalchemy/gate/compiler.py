@@ -255,7 +255,7 @@ class GatedCompiler(Compiler):
                         _prepare(self, before)
                     if target.may_change_keys:
                         _prepare(self, ChangedReferences.of(target))
-                        keys: Preparation | None = UpdatedKeys.of(target)
+                        keys: Preparation | None = UpdatedKeys.of(target, self.dialect)
                         if not target.is_inner:
                             keys = keys_with_trial(keys, update_stmt, target.table, self)
                         _prepare(self, keys)
@@ -293,10 +293,10 @@ class GatedCompiler(Compiler):
         if any(one is not None for one in (binding, rule, sub_binding_of(table))):
             trial = _prepare_keys(self, emitted)
         half = None if self.stack else compat.update_half(emitted)
-        met = half and MetRows.of(emitted, half)
+        met = half and MetRows.of(emitted, half, self.dialect)
         if met is not None:
             _prepare(self, ChangedReferences.of(met.target, met))
-            _prepare(self, UpdatedKeys.of(met.target, met))
+            _prepare(self, UpdatedKeys.of(met.target, self.dialect, met))
         # In its batch mode, Alembic copies all rows of a table to a new one.
         copies = table.name.startswith("_alembic_tmp_")
         with _mode(self, including=self.ttl_mode.including or copies), _many_values(self, trial):
@@ -342,9 +342,10 @@ def _prepare_keys(compiler: GatedCompiler, statement: Insert) -> Trial | None:
     """Let the keys of an INSERT be freed; return the trial, if that happens after it."""
     table: Any = compat.original(statement.table)
     if compiler.stack:
-        _prepare(compiler, InnerInserts.of(table))
+        _prepare(compiler, InnerInserts.of(table, compiler.dialect))
         return None
-    keys = keys_with_trial(InsertedKeys.of(table), statement, table, compiler)
+    keys: Preparation | None = InsertedKeys.of(table, compiler.dialect)
+    keys = keys_with_trial(keys, statement, table, compiler)
     _prepare(compiler, keys)
     return keys if isinstance(keys, Trial) else None
 

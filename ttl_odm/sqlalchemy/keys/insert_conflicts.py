@@ -37,7 +37,7 @@ class IgnoredRows:
     def __init__(self, table: Table, reclaimer: KeyReclaimer) -> None:
         self._table = table
         self._reclaimer = reclaimer
-        self._keys = [key for key in keys_of(table) if key.condition is None]
+        self._keys = [key for key in keys_of(table, reclaimer.dialect) if key.condition is None]
         self.columns: tuple[Column[Any], ...] = tuple(
             dict.fromkeys(column for key in self._keys for column in key.columns)
         )
@@ -91,7 +91,10 @@ def _values(row: Row) -> Any:
 
     def of(key: Key) -> tuple[Any, ...] | None:
         values = tuple(row.get(name, UNKNOWN) for name in key.names)
-        is_unknown = any(value is UNKNOWN or value is None or is_sql(value) for value in values)
+        is_unknown = any(
+            value is UNKNOWN or is_sql(value) or (value is None and key.skips_nulls)
+            for value in values
+        )
         try:
             hash(values)
         except TypeError:

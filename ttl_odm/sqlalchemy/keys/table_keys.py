@@ -26,6 +26,7 @@ from sqlalchemy import (
     CHAR,
     NVARCHAR,
     VARCHAR,
+    BindParameter,
     Boolean,
     Column,
     ColumnElement,
@@ -50,6 +51,7 @@ from sqlalchemy import (
     and_,
     false,
     literal,
+    or_,
     select,
     text,
     union_all,
@@ -61,6 +63,7 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, text_of
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
 from ttl_odm.sqlalchemy.rewrite.writes import as_element, uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
@@ -68,7 +71,7 @@ from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import FromClause, Select, Table
+    from sqlalchemy import Dialect, FromClause, Select, Table
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
@@ -102,6 +105,15 @@ def is_sql(value: object) -> bool:
     return isinstance(value, ColumnElement)
 
 
+def is_null(element: ColumnElement[Any]) -> bool:
+    """Return whether an element is NULL as a value, not as a parameter of executions."""
+    return (
+        isinstance(element, BindParameter)
+        and element.effective_value is None
+        and not element.required
+    )
+
+
 def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
     """Return the value of a column, which may be SQL already, as SQL."""
     return value if is_sql(value) else literal(value, column.type)
@@ -119,6 +131,7 @@ class Key:
         condition: The condition of a unique index over some rows: other rows don't have this key.
         deciding: The columns, by key, on which the condition depends.
         nulls: Those of them that must be NULL in a row with this key.
+        equates_nulls: Whether two rows with NULL in it have the same key.
     """
 
     parts: tuple[ColumnElement[Any], ...]
@@ -127,11 +140,17 @@ class Key:
     condition: IndexCondition | None = None
     deciding: frozenset[str] = frozenset()
     nulls: frozenset[str] = frozenset()
+    equates_nulls: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether it consists of columns only, without expressions or generated columns."""
         return self.parts is self.columns
+
+    @property
+    def skips_nulls(self) -> bool:
+        """Whether rows with NULL in one of its columns don't have it."""
+        return self.is_plain and not self.equates_nulls
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,12 +182,26 @@ class Key:
     ) -> ColumnElement[bool]:
         """Return the condition for rows that have this key with such values; `stored`: as above."""
         made = self.made_of(values, stored)
-        conditions = [part == value for part, value in zip(self.parts, made, strict=True)]
+        conditions = [self.has(part, value) for part, value in zip(self.parts, made, strict=True)]
         for part, value in zip(self.parts, made, strict=True):
             if isinstance(part, Prefix) and isinstance(value, Prefix):
                 (column, _) = part.clauses
                 conditions.append(value.may_begin(column))
         return and_(*conditions, *self.holding)
+
+    def has(self, part: ColumnElement[Any], value: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Return the condition for rows that have a value in a part.
+
+        With `equates_nulls`, parameters of executions must have values other than NULL.
+        """
+        if not self.equates_nulls:
+            return part == value
+        if is_null(value):
+            return part.is_(None)
+        if isinstance(value, BindParameter) or (isinstance(part, Column) and not part.nullable):
+            return part == value
+        # PostgreSQL uses no index for IS NOT DISTINCT FROM.
+        return or_(part == value, and_(part.is_(None), value.is_(None)))
 
     @property
     def holding(self) -> list[ColumnElement[bool]]:
@@ -186,11 +219,35 @@ class Key:
     def held_by(self, row: Row, reclaimer: KeyReclaimer) -> ColumnElement[bool] | None:
         """Return the condition for rows with the key of a row; None if no other can have it."""
         values = [row.get(name, UNKNOWN) for name in self.names]
-        if any(value is UNKNOWN or (value is None and self.is_plain) for value in values):
+        if any(value is UNKNOWN or (value is None and self.skips_nulls) for value in values):
             return None
         stored = partial(as_stored, reclaimer)
         made = map(stored, values, self.columns)
         return self.equals(dict(zip(self.columns, made, strict=True)), stored)
+
+    def held_by_selected(
+        self, rows: Select[Any], reclaimer: KeyReclaimer
+    ) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions for rows that have this key with values that a SELECT returns."""
+        if not self.equates_nulls:
+            yield and_(in_subquery(self.parts, rows), *self.holding)
+            return
+        # IN finds no NULL: one condition for each set of columns that are NULL in some row.
+        values = rows.subquery().c
+        are_null = SweepSelect(*(value.is_(None) for value in values)).distinct()
+        for answers in reclaimer.execute(are_null).all():
+            conditions: list[ColumnElement[bool]] = self.holding
+            parts, others, nulls = [], [], []
+            for part, value, is_missing in zip(self.parts, values, answers, strict=True):
+                if is_missing:
+                    conditions.append(part.is_(None))
+                    nulls.append(value.is_(None))
+                else:
+                    parts.append(part)
+                    others.append(value)
+            if parts:
+                conditions.append(in_subquery(parts, select(*others).where(*nulls)))
+            yield and_(*conditions)
 
     def made_of(self, values: Mapping[Column[Any], Any], stored: Stored = as_sql) -> list[Any]:
         """Return the parts of this key, with values or SQL in place of the columns."""
@@ -229,10 +286,10 @@ class Key:
         return key.select_from(rows)  # type: ignore[no-any-return]
 
 
-def keys_of(table: Table) -> list[Key]:
-    """Return the keys of a table that its metadata contains."""
+def keys_of(table: Table, dialect: Dialect) -> list[Key]:
+    """Return the keys of a table that its metadata contains, as a dialect's database has them."""
     keys = []
-    for unique, condition in dict.fromkeys(uniques(table)):
+    for unique, condition, equates_nulls in dict.fromkeys(uniques(table)):
         bare = []
         for part in unique:  # those of an index may have a name and an order
             element = part
@@ -260,6 +317,8 @@ def keys_of(table: Table) -> list[Key]:
                 deciding=frozenset(column.key for column in deciding),
                 nulls=frozenset(condition.nulls_of(table)),
             )
+        if equates_nulls and dialect.name == "postgresql":
+            key = replace(key, equates_nulls=True)
         keys.append(key)
     return keys
 
@@ -270,7 +329,7 @@ class NamedKey:
     Rows lack the columns that are `made`: the database gives these the same SQL in every row.
     """
 
-    __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names")
+    __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names", "needs_all")
 
     def __init__(
         self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
@@ -283,9 +342,21 @@ class NamedKey:
         self.names = tuple([name for _, name in named])
         self.made = {column: as_sql(value, column) for column, value in (made or {}).items()}
         self.is_plain = key.is_plain
+        self.needs_all = key.is_plain or key.equates_nulls
         computed: list[tuple[Column[Any], Any]] = [(c, c.computed) for c in key.generated]
         always = [*self.made.items(), *((column, sql.sqltext) for column, sql in computed)]
-        self._always_converted = [column for column, sql in always if not is_kept(sql, column)]
+        self._always_converted = [
+            column
+            for column, sql in always
+            if not (is_kept(sql, column) or (key.equates_nulls and is_null(sql)))
+        ]
+
+    def with_nulls(self, names: Collection[str]) -> NamedKey:
+        """Return the key for rows that have NULL under some of the names."""
+        named = dict(zip(self.columns, self.names, strict=True))
+        nulls = {column: None for column, name in named.items() if name in names}
+        every = [named.get(column, "") for column in self.key.columns]
+        return NamedKey(self.key, every, {**self.made, **nulls})
 
     def converted(self, rows: Sequence[Row]) -> Iterator[Column[Any]]:
         """Yield the columns that may store something else than the rows' values."""
@@ -298,10 +369,11 @@ class NamedKey:
         """Return a row's values in the key, or None if they can't conflict with any.
 
         Columns with a NULL among them conflict with nothing, nor does a value that isn't known
-        beforehand. Expressions may turn a NULL into a value.
+        beforehand. Expressions may turn a NULL into a value. Where NULL is a value like others,
+        such rows need a key of their own (`with_nulls`).
         """
         values = tuple([row.get(name) for name in self.names])
-        if self.is_plain:
+        if self.needs_all:
             return None if any(value is None for value in values) else values
         return values if all(name in row for name in self.names) else None
 

@@ -48,7 +48,7 @@ from ttl_odm.sqlalchemy.rewrite.writes import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Insert, Table
+    from sqlalchemy import ColumnElement, Dialect, Insert, Table
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
@@ -75,13 +75,13 @@ class UpdatedKeys:
         """The SQL that sets columns of keys by itself, by column key."""
 
     @classmethod
-    def of(cls, target: Target, met: MetRows | None = None) -> Self | None:
+    def of(cls, target: Target, dialect: Dialect, met: MetRows | None = None) -> Self | None:
         """Return this for a table that a target changes; None if no expired row can be in its way.
 
         Keys that an upsert (`met`) sets to inserted values are left out: they have been freed
         already.
         """
-        taken = TakenKeys.of(target.table, target.written)
+        taken = TakenKeys.of(target.table, dialect, target.written)
         if taken is None or (met and all(met.inserted.issuperset(k.names) for k in taken.keys)):
             return None
         return cls(taken, met or TargetLookup(target))
@@ -168,14 +168,14 @@ class TargetLookup:
 class MetRows:
     """The rows of a table that an upsert may meet; looked up like those of an UPDATE."""
 
-    def __init__(self, target: Target, inserted: frozenset[str]) -> None:
+    def __init__(self, target: Target, dialect: Dialect, inserted: frozenset[str]) -> None:
         self.target = target
         self.inserted = inserted
         """The columns that the update half sets to the inserted value of the same column."""
-        self._keys = keys_of(target.table)
+        self._keys = keys_of(target.table, dialect)
 
     @classmethod
-    def of(cls, statement: Insert, half: compat.UpdateHalf) -> MetRows | None:
+    def of(cls, statement: Insert, half: compat.UpdateHalf, dialect: Dialect) -> MetRows | None:
         """Return those of an INSERT that is being compiled; None if no key of theirs changes."""
         values: dict[str, Any] = half.values
         table: Any = compat.original(statement.table)
@@ -184,7 +184,7 @@ class MetRows:
         )
         moving = {key: value for key, value in values.items() if key not in inserted & half.met_by}
         target = _target(table, moving)
-        return cls(target, inserted) if moving and target.may_change_keys else None
+        return cls(target, dialect, inserted) if moving and target.may_change_keys else None
 
     def targets(self, context: DefaultExecutionContext) -> Iterator[tuple[Target, list[Row]]]:
         """Yield an UPDATE, without parameters, of the rows that each row of the INSERT meets."""

@@ -71,14 +71,14 @@ from ttl_odm.sqlalchemy.keys.table_keys import (
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import rule_of
-from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, chunks, in_subquery
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, chunks
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
 from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, parameters_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import CompoundSelect, Delete, Select, Table
+    from sqlalchemy import CompoundSelect, Delete, Dialect, Select, Table
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
@@ -113,7 +113,9 @@ class TakenKeys:
         self._purge = conflicting.purge_of(NamedKey(key, key.names) for key in self.keys)
 
     @classmethod
-    def of(cls, table: Table, written: set[str] | None = None) -> TakenKeys | None:
+    def of(
+        cls, table: Table, dialect: Dialect, written: set[str] | None = None
+    ) -> TakenKeys | None:
         """Return the keys that a write of these columns takes; None if no expired row has any.
 
         `written` is None for an INSERT, which writes all columns.
@@ -122,9 +124,9 @@ class TakenKeys:
         binding, sub = binding_of(table), sub_binding_of(table)
         conflicting: ConflictingRows | RuledRows
         if binding is not None:
-            conflicting, keys = ConflictingRows(binding), keys_of(table)
+            conflicting, keys = ConflictingRows(binding), keys_of(table, dialect)
         elif sub is not None:
-            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table)
+            conflicting, keys = ConflictingRows(sub.base, sub), keys_of(table, dialect)
             if written is None:  # a new row has the primary key of its root, where it was freed
                 shared = {own for own, _ in sub.keys}
                 keys = [key for key in keys if not shared.issuperset(key.columns)]
@@ -132,7 +134,7 @@ class TakenKeys:
             rule = rule_of(table)
             if rule is None:
                 return None
-            conflicting, keys = RuledRows(rule), keys_of(table)
+            conflicting, keys = RuledRows(rule), keys_of(table, dialect)
         if written is not None:
             keys = [key for key in keys if key.is_changed_by(written)]
         return cls(conflicting, keys) if keys else None
@@ -182,8 +184,8 @@ class TakenKeys:
 
     def free_selected(self, reclaimer: KeyReclaimer, key: Key, taken: Select[Any]) -> int:
         """Delete the expired rows that hold a value of one key that a SELECT returns."""
-        condition = and_(in_subquery(key.parts, taken), *key.holding)
-        return self.conflicting.displace(reclaimer, condition)
+        conditions = key.held_by_selected(taken, reclaimer)
+        return sum([self.conflicting.displace(reclaimer, same) for same in conditions])
 
 
 class _KeysOfInsert:
@@ -193,9 +195,9 @@ class _KeysOfInsert:
         self._taken = taken
 
     @classmethod
-    def of(cls, table: Table) -> Self | None:
+    def of(cls, table: Table, dialect: Dialect) -> Self | None:
         """Return this for an INSERT into a table; None if no expired row can be in its way."""
-        taken = TakenKeys.of(table)
+        taken = TakenKeys.of(table, dialect)
         return None if taken is None else cls(taken)
 
 
@@ -236,7 +238,7 @@ class InsertedKeys(_KeysOfInsert):
                 if name not in parameters
             }
             if not any(
-                value is UNKNOWN or (value is None and key.is_plain) for value in made.values()
+                value is UNKNOWN or (value is None and key.skips_nulls) for value in made.values()
             ):
                 keys.append(NamedKey(key, names, made))
         return keys
@@ -316,6 +318,9 @@ class KeyPurge:
         self._width = sum(len(key.names) for key in self._keys) or 1
         self._has_expressions = not all(key.is_plain for key in self._keys)
         self._generated = {n for n, key in enumerate(self._keys) if key.key.generated}
+        self._equating_nulls = [key for key in self._keys if key.key.equates_nulls and key.names]
+        self._with_nulls: dict[tuple[NamedKey, frozenset[str]], KeyPurge] = {}
+        """By key, and by the names under which rows have NULL in it."""
         self._conditions: tuple[object, ...] | None = None
         self._selects_first = False
         self._statements: dict[_Shape, Select[Any] | CompoundSelect[Any] | Delete] = {}
@@ -328,18 +333,18 @@ class KeyPurge:
             self._selects_first = must_select_first(binding, dialect)
             self._statements = {}
             self._conditions = conditions
+        deleted = self._free_nulls(reclaimer, rows) if self._equating_nulls else 0
         forms = self._forms(reclaimer, rows)
         # SQLite reads the whole table for (a, b) IN (VALUES ...).
         is_one_each = self._has_expressions or (self._has_tuples and dialect.name == "sqlite")
         if is_one_each or len(rows) == 1:
-            return self._free_singly(reclaimer, rows, forms)
+            return deleted + self._free_singly(reclaimer, rows, forms)
         most = min(_MOST_VALUES, dialect.insertmanyvalues_max_parameters - _RESERVED)
         most //= self._width
         if self._has_tuples:
             most = min(most, _MOST_TUPLES)
         if forms:
             most = min(most, _MOST_CONVERTED)
-        deleted = 0
         for start in range(0, len(rows), most):
             taken: dict[int, list[tuple[Any, ...]]] = {}
             for number, key in enumerate(self._keys):
@@ -349,6 +354,23 @@ class KeyPurge:
                     taken[number] = values
             if taken:
                 deleted += self._free_many(reclaimer, taken, forms)
+        return deleted
+
+    def _free_nulls(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
+        """Free the keys of rows with NULL in them, where two such rows have the same key."""
+        deleted = 0
+        for key in self._equating_nulls:
+            by_nulls: dict[frozenset[str], list[Row]] = {}
+            for row in rows:
+                nulls = frozenset(name for name in key.names if row.get(name, UNKNOWN) is None)
+                if nulls:
+                    by_nulls.setdefault(nulls, []).append(row)
+            for nulls, some in by_nulls.items():
+                purge = self._with_nulls.get((key, nulls))
+                if purge is None:
+                    purge = self._conflicting.purge_of([key.with_nulls(nulls)])
+                    self._with_nulls[key, nulls] = purge
+                deleted += purge.free(reclaimer, some)
         return deleted
 
     def _forms(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
@@ -475,7 +497,7 @@ class KeyPurge:
             named = self._keys[number]
             made = {column: stored(value, column) for column, value in named.made.items()}
             if shape.rows == "some":
-                parts = [column == value for column, value in made.items()]
+                parts = [named.key.has(column, value) for column, value in made.items()]
                 if named.columns:
                     one = len(named.columns) == 1
                     columns: Any = named.columns[0] if one else tuple_(*named.columns)

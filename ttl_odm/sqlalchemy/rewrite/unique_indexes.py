@@ -7,6 +7,9 @@ an option of its own; on others it is an index over all rows.
 ``Index("u", t.c.name, unique=True, mysql_length=10)`` of MariaDB and MySQL covers the first
 characters of a column: no two rows have the same ten. On other databases it is an index over the
 whole column.
+
+With ``postgresql_nulls_not_distinct=True`` NULL is a value like others. On other databases no two
+NULLs are equal.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Index, Table
+    from sqlalchemy import Index, Table, UniqueConstraint
     from sqlalchemy.sql.compiler import SQLCompiler
 
 _IS_NULL: Final = re.compile(r"[\s(]*[\"`]?(\w+)[\"`]?\s+IS\s+NULL[\s)]*", re.IGNORECASE)
@@ -126,11 +129,13 @@ def _nulls(clause: object) -> Iterator[str]:
 class Unique(NamedTuple):
     """Columns, or expressions of columns, whose values no two rows of a table share.
 
-    With a condition, only rows that meet it count.
+    With a condition, only rows that meet it count. `equates_nulls`: on PostgreSQL, two rows with
+    NULL have the same value.
     """
 
     parts: tuple[Any, ...]
     condition: IndexCondition | None = None
+    equates_nulls: bool = False
 
 
 class Prefix(FunctionElement[Any]):
@@ -191,7 +196,12 @@ def index_parts(index: Index) -> tuple[Any, ...]:
     return tuple(map(shortened, index.expressions))
 
 
-def _options(index: Index) -> dict[str, Any]:
-    """Return the options of dialects that an index has."""
+def equates_nulls(unique: Index | UniqueConstraint) -> bool:
+    """Return whether PostgreSQL takes NULL for a value like others in an index or a constraint."""
+    return bool(_options(unique).get("postgresql_nulls_not_distinct"))
+
+
+def _options(unique: Index | UniqueConstraint) -> dict[str, Any]:
+    """Return the options of dialects that an index or a constraint has."""
     # By name, since asking for the options of a dialect would import it.
-    return {name: index.dialect_kwargs[name] for name in index.dialect_kwargs}
+    return {name: unique.dialect_kwargs[name] for name in unique.dialect_kwargs}

@@ -52,7 +52,12 @@ from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import Resolved, leaves, table_of
 from ttl_odm.sqlalchemy.policy.predicate import KeepFlag
 from ttl_odm.sqlalchemy.rewrite.selections import selected_rows
-from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition, Unique, index_parts
+from ttl_odm.sqlalchemy.rewrite.unique_indexes import (
+    IndexCondition,
+    Unique,
+    equates_nulls,
+    index_parts,
+)
 from ttl_odm.sqlalchemy.time.clock import LastModified, clock_of
 from ttl_odm.sqlalchemy.time.instants import Stored
 
@@ -120,12 +125,12 @@ class Target:
         written = self.written
         return any(
             isinstance(element, Column) and (element.key in written or element.computed is not None)
-            for parts, _ in uniques(self.table)
+            for parts, *_ in uniques(self.table)
             for part in parts
             for element in visitors.iterate(part)
         ) or any(
             column.key in written
-            for _, condition in uniques(self.table)
+            for _, condition, _ in uniques(self.table)
             if condition is not None
             for column in condition.columns_of(self.table)
         )
@@ -227,9 +232,13 @@ def uniques(table: Table) -> list[Unique]:
     """Return the primary key, the unique constraints and the unique indexes of a table."""
     return [
         Unique(tuple(table.primary_key.columns)),
-        *(Unique(tuple(c.columns)) for c in table.constraints if isinstance(c, UniqueConstraint)),
         *(
-            Unique(index_parts(index), IndexCondition.of(index))
+            Unique(tuple(constraint.columns), equates_nulls=equates_nulls(constraint))
+            for constraint in table.constraints
+            if isinstance(constraint, UniqueConstraint)
+        ),
+        *(
+            Unique(index_parts(index), IndexCondition.of(index), equates_nulls(index))
             for index in table.indexes
             if index.unique
         ),
