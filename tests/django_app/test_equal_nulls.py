@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = pytest.mark.databases("postgres")  # the only one that has them
+# Only PostgreSQL has them.
+pytestmark = [pytest.mark.databases("postgres"), pytest.mark.slow]
 
 KINDS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "fields": ((), {"fields": ["email", "place"]}),

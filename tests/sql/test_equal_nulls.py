@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-pytestmark = pytest.mark.databases("postgres")  # the only one that has them
+# Only PostgreSQL has them.
+pytestmark = [pytest.mark.databases("postgres"), pytest.mark.slow]
 
 EQUAL: dict[str, Any] = {"postgresql_nulls_not_distinct": True}
 LOWER = "lower(email)"
