@@ -42,6 +42,7 @@ def end_all(database: Engine) -> None:
             connection.execute(moved(table, "date_done", DAY + 1))
 
 
+@pytest.mark.slow
 def test_a_result_that_is_over_is_unknown_again_and_its_id_is_free(
     app: Any, state: Any, database: Engine
 ) -> None:

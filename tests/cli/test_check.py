@@ -168,6 +168,7 @@ def test_second_tables_that_do_not_get_the_policy_are_found(
     assert "Basket have different policies" in finding["message"]
 
 
+@pytest.mark.slow
 def test_models_that_agree_on_a_second_table_are_nothing_to_report(
     app: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +188,7 @@ def test_models_that_agree_on_a_second_table_are_nothing_to_report(
     assert hope.__table__ is not twin
 
 
+@pytest.mark.slow
 def test_an_index_that_is_called_like_ours_and_is_another_is_found(
     engine: Engine, app: list[str]
 ) -> None:
@@ -236,6 +238,7 @@ def hotel(engine: Engine) -> list[str]:
     return ["--app", "tests.cli.hotel:Base", "--url", url]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_column_that_holds_something_else_than_is_declared_is_found(
     engine: Engine, hotel: list[str]
@@ -251,6 +254,7 @@ def test_a_column_that_holds_something_else_than_is_declared_is_found(
     assert "its values are misread" in finding["message"]
 
 
+@pytest.mark.slow
 def test_rows_of_the_future_are_found_by_columns_that_are_not_ours(
     engine: Engine, hotel: list[str]
 ) -> None:

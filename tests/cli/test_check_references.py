@@ -123,6 +123,7 @@ def test_live_rows_that_refer_to_expired_ones_are_counted_by_foreign_key(engine:
         assert "touch()" in finding["fix"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("carts")
 def test_nothing_is_said_where_all_is_well(engine: Engine) -> None:
     with engine.begin() as connection:

@@ -29,6 +29,7 @@ def app(engine: Engine) -> list[str]:
     return ["--app", f"{__name__}:FAMILY", "--url", url]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [[], ["Item", "Cart"], ["carts", "remarks", "items"]])
 def test_a_family_is_swept_once_whichever_of_it_are_named(
     engine: Engine, app: list[str], names: list[str]

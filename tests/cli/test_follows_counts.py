@@ -63,6 +63,7 @@ def call(*arguments: Any) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_followers(app: list[str]) -> None:
     said = call("sweep", *app, "--dry-run")
     assert "501 rows expired" in said
@@ -72,6 +73,7 @@ def test_a_dry_run_counts_followers(app: list[str]) -> None:
     assert report["targets"][0]["due_followers"] == {"loads": 500}
 
 
+@pytest.mark.slow
 def test_a_plan_counts_followers(app: list[str], tmp_path: Path) -> None:
     page = tmp_path / "plan.html"
     said = call("plan", *app, "--default-ttl", "60", "--html", str(page), "Crate")

@@ -322,6 +322,7 @@ def documents(mongodb: Any) -> tuple[list[str], Any]:
     return ["--app", "tests.cli.documents:STORED", "--url", url], database
 
 
+@pytest.mark.slow
 def test_documents_are_previewed_changed_and_have_a_history(
     documents: tuple[list[str], Any],
 ) -> None:

@@ -274,6 +274,7 @@ def test_a_text_that_is_not_read_as_a_date_is_told_with_the_fix(
     assert undated(engine) == []
 
 
+@pytest.mark.slow
 def test_rows_without_an_instant_to_count_from_are_a_warning_with_the_fix(engine: Engine) -> None:
     Days.metadata.create_all(engine)
     with Session(engine) as session:

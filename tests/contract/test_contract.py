@@ -61,6 +61,7 @@ def test_the_document_says_what_is_right_and_why_something_is_not() -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_adapter_is_left_out_by_a_slip_of_the_pen() -> None:
     for case in CASES.values():
         columns = {column_of(name) for name in names(DATABASES)}

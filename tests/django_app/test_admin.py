@@ -86,6 +86,7 @@ def test_a_default_without_scopes_is_read_too_and_that_of_a_table_above(
         assert seen == {row.pk: life(row, DAY) for row in rows}
 
 
+@pytest.mark.slow
 def test_what_an_action_of_the_admin_deletes_is_what_it_shows(made: SimpleNamespace) -> None:
     for key in range(3):
         made.Message.objects.create(pk=key, tenant="brief")

@@ -230,6 +230,7 @@ def test_tail_shows_the_events_recorded_last(
     assert shown[0]["recorded_at"] < shown[1]["recorded_at"]
 
 
+@pytest.mark.slow
 def test_tail_follows_until_a_signal_and_misses_no_late_commit(
     backend: Backend, ttl_clock: TTLClock
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_parent_goes_with_its_followers_and_their_followers(
             empty()
 
 
+@pytest.mark.slow
 def test_rows_go_with_all_that_refers_to_them_and_what_follows_that(backend: Backend) -> None:
     with family() as made:
         for classes in ([], [made.label], [made.chest, made.thing]):
@@ -283,6 +284,7 @@ RINGS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_best", REFERRING)
 def test_an_expired_parent_that_refers_to_its_follower_goes(backend: Backend, of_best: Any) -> None:
     with family(of_best=REFERRING[of_best]) as made:
@@ -377,6 +379,7 @@ def test_the_key_of_an_expired_row_that_follows_a_composite_key_is_free(backend:
         assert sealed == [(1,)]
 
 
+@pytest.mark.slow
 def test_many_expired_rows_that_follow_by_two_fields_don_t_keep_owners(backend: Backend) -> None:
     many = 1_100  # SQLite rejects expressions deeper than 1,000
     with stalls() as (stall, notice), TTLClock() as clock:

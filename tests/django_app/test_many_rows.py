@@ -52,6 +52,7 @@ def test_expired_rows_that_refer_to_many_deleted_rows_are_purged(
     assert raw("SELECT COUNT(*) FROM shop_line") == [(0,)]
 
 
+@pytest.mark.slow
 @limited
 def test_many_rows_that_refer_to_each_other_are_deleted_with_expired_ones(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +77,7 @@ def test_many_rows_that_refer_to_each_other_are_deleted_with_expired_ones(
         assert not Branch.all_objects.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgres", "mysql")  # MariaDB has no such keys
 def test_many_rows_may_take_many_computed_keys_of_expired_ones(backend: Backend) -> None:
     names = "abcdef"

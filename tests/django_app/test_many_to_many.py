@@ -165,6 +165,7 @@ QUERIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_no_query_tells_ties_to_expired_rows_from_deleted_ones(backend: Backend) -> None:
     with parties() as made:
         answers = {name: query(made) for name, query in QUERIES.items()}

@@ -114,6 +114,7 @@ def test_the_starting_row_is_made_once(cart: Any) -> None:
     assert [stored.ttl for stored in stored_policies(cart)] == [60]
 
 
+@pytest.mark.slow
 def test_migrate_makes_it(cart: Any) -> None:
     raw("DELETE FROM ttl_odm_policies")
     call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)

@@ -70,6 +70,7 @@ def record(engine: Engine, model: Any, seat: str, at: datetime) -> None:
         connection.execute(insert(event_tables(model.metadata).events), [row])
 
 
+@pytest.mark.slow
 def test_list_shows_what_is_left(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     on_expired(model, name="release")(Refuses("A1"))
@@ -136,6 +137,7 @@ def test_consumers_are_shown_with_what_they_get(engine: Engine, ttl_clock: TTLCl
     assert {"table": "accounts", "kind": "expiring", "before": 604_800.0} in two["subscriptions"]
 
 
+@pytest.mark.slow
 def test_tail_shows_the_events_recorded_last(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     handled(model)
@@ -201,6 +203,7 @@ def test_retry_and_skip_name_events_or_all_dead(engine: Engine, ttl_clock: TTLCl
     assert answered(engine, "skip", "--all-dead") == {"deliveries": 0}
 
 
+@pytest.mark.slow
 def test_forget_removes_a_consumer(engine: Engine, ttl_clock: TTLClock) -> None:
     died(engine, ttl_clock, "A1", "A2")
     said = "release is forgotten; 2 events won't be delivered to it any more.\n"

@@ -67,6 +67,7 @@ def findings(engine: Any, models: Any, *words: str) -> list[dict[str, Any]]:
     return [one for one in json.loads(finished.stdout)["findings"] if one["code"] in CODES]
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_events_are_delivered(
     engine: Engine, ttl_clock: TTLClock, found: Callable[..., Any]
 ) -> None:

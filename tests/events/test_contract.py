@@ -28,11 +28,13 @@ def test_sqlalchemy(backend: Backend, ttl_clock: TTLClock, case: str) -> None:
     check(OnSQLAlchemy(backend, ttl_clock), case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_sqlalchemy_asynchronously(async_backend: Backend, ttl_clock: TTLClock, case: str) -> None:
     check(OnAsyncSQLAlchemy(async_backend, ttl_clock), case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_beanie(mongodb_url: str, ttl_clock: TTLClock, case: str) -> None:
     check(OnBeanie(mongodb_url, ttl_clock), case)

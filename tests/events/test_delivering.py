@@ -169,6 +169,7 @@ def test_of_events_that_another_worker_has_just_taken_the_others_are_taken(
     assert waiting(engine, model) == 0
 
 
+@pytest.mark.slow
 def test_of_many_workers_one_gets_an_event(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = handled(model)
@@ -236,6 +237,7 @@ def test_a_worker_tries_again_when_the_database_was_away(
     assert kept(engine, model) == 0
 
 
+@pytest.mark.slow
 def test_a_handler_gets_more_events_at_once_while_it_is_fast(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -296,6 +298,7 @@ def test_a_reader_deals_with_an_event_when_it_asks_for_the_next(
     assert list(rest) == []
 
 
+@pytest.mark.slow
 def test_consumers_dont_share_their_events(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = handled(model)
@@ -329,6 +332,7 @@ def test_models_of_several_metadatas_share_the_outbox_of_a_schema(
         EventWorker(engine, [model, elsewhere])
 
 
+@pytest.mark.slow
 def test_a_reader_may_wait_for_what_comes(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)
@@ -354,6 +358,7 @@ def test_a_coroutine_needs_an_asynchronous_worker(engine: Engine) -> None:
         AsyncEventWorker(engine, model)
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_worker(async_engine: AsyncEngine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got: list[Expiry] = []
@@ -386,6 +391,7 @@ async def test_an_asynchronous_worker(async_engine: AsyncEngine, ttl_clock: TTLC
         list(events(async_engine, consumer="mailer"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll", [0.01, HOUR])
 async def test_an_asynchronous_worker_runs_until_it_is_stopped(
     async_engine: AsyncEngine, ttl_clock: TTLClock, poll: float

@@ -86,6 +86,7 @@ def test_a_worker_subscribes_again_while_a_consumer_is_unsettled(
     assert worker._resubscription.due_at == float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres", "mariadb", "mysql")
 def test_a_write_with_an_older_snapshot_has_an_event_for_a_consumer_that_is_new(
     engine: Engine, ttl_clock: TTLClock
@@ -107,6 +108,7 @@ def test_a_write_with_an_older_snapshot_has_an_event_for_a_consumer_that_is_new(
     assert list(events(engine, consumer="audit")) == []
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept_while_the_consumer_is_unsettled_and_shown_to_nobody(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -127,6 +129,7 @@ def test_what_is_done_is_kept_while_the_consumer_is_unsettled_and_shown_to_nobod
     assert outbox.take("audit", 9, MINUTE) == []
 
 
+@pytest.mark.slow
 def test_what_is_done_is_deleted_once_it_is_settled(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)
@@ -142,6 +145,7 @@ def test_what_is_done_is_deleted_once_it_is_settled(engine: Engine, ttl_clock: T
     assert kept(engine, model) == 0
 
 
+@pytest.mark.slow
 def test_of_an_old_event_nothing_is_kept(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)
@@ -155,6 +159,7 @@ def test_of_an_old_event_nothing_is_kept(engine: Engine, ttl_clock: TTLClock) ->
     assert outbox.take("audit", 9, MINUTE) == []
 
 
+@pytest.mark.slow
 def test_an_event_that_is_skipped_doesnt_come_back(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expired(model)

@@ -100,6 +100,7 @@ def test_the_outbox_is_not_read_when_the_metrics_are_made() -> None:
     OutboxTelemetry("sqlite", fail, meter_provider=MeterProvider([InMemoryMetricReader()]))
 
 
+@pytest.mark.slow
 def test_a_worker_tells_what_it_has_delivered(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     on_expired(model, name="release", attempts=2)(Refuses("A1"))

@@ -68,6 +68,7 @@ def test_a_consumer_that_never_subscribed_has_a_state_if_it_has_events(
     assert (state.consumer, state.subscriptions, state.pending) == ("release", (), 1)
 
 
+@pytest.mark.slow
 def test_recorded_returns_the_latest_the_oldest_first(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     handled(model)
@@ -236,6 +237,7 @@ def test_missing_tables_are_named(engine: Engine) -> None:
             getattr(outbox_of(engine), ask)(1)
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_outbox(async_engine: AsyncEngine, ttl_clock: TTLClock) -> None:
     model, handler = seat_hold(), Refuses("A1", "A2")
     on_expired(model, name="release", attempts=1)(handler)

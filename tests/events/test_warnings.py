@@ -97,6 +97,7 @@ def keys(got: list[Expiry]) -> list[Any]:
     return sorted(event.key[0] for event in got)
 
 
+@pytest.mark.slow
 def test_a_row_is_warned_of_once_when_so_much_is_left(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got = warned(model, include=["person"])
@@ -155,6 +156,7 @@ def test_a_row_that_expires_is_warned_of_and_released(engine: Engine, ttl_clock:
     assert kept(engine, model) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ttl", [5 * MINUTE, None])
 def test_a_row_with_less_time_than_that_is_warned_of_at_once(
     engine: Engine, ttl_clock: TTLClock, ttl: int | None
@@ -182,6 +184,7 @@ def test_rows_without_an_end_or_past_it_are_not_warned_of(
     assert got == []
 
 
+@pytest.mark.slow
 def test_a_row_that_is_renewed_before_its_warning_is_told_has_another_one(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -235,6 +238,7 @@ def test_an_end_that_is_moved_has_a_warning_of_its_own(
     assert [event.expires_at for event in got] == ends
 
 
+@pytest.mark.slow
 def test_a_default_that_is_lowered_is_noticed_at_the_next_look(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -365,6 +369,7 @@ def test_a_handler_by_the_name_of_a_table_gets_its_own_warnings(
     assert [(event.key, event.row["person"]) for event in got] == [(("A1",), "ann")]
 
 
+@pytest.mark.slow
 def test_a_reader_gets_the_kinds_that_it_wants(engine: Engine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     record_expiring(model, before=10 * MINUTE)
@@ -425,6 +430,7 @@ def test_subclasses_and_limits_have_ends_of_their_own(engine: Engine, ttl_clock:
     )
 
 
+@pytest.mark.slow
 def test_a_table_without_an_index_is_walked(engine: Engine, ttl_clock: TTLClock) -> None:
     class Base(DeclarativeBase):
         pass
@@ -473,6 +479,7 @@ def test_a_date_column_of_ones_own(engine: Engine, ttl_clock: TTLClock) -> None:
     assert got[0].row == {"id": 1, "ends": end.isoformat()}
 
 
+@pytest.mark.slow
 def test_tenants_have_defaults_of_their_own(engine: Engine, ttl_clock: TTLClock) -> None:
     class Base(DeclarativeBase):
         pass
@@ -603,6 +610,7 @@ def test_a_look_that_finds_nothing_sends_one_statement_for_each_table(
     assert counts[0] <= 4  # the clock, and settings of the session
 
 
+@pytest.mark.slow
 def test_a_table_that_fails_doesnt_hold_up_the_others(
     engine: Engine, ttl_clock: TTLClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -697,6 +705,7 @@ def test_a_warning_is_kept_until_its_row_expires(engine: Engine, ttl_clock: TTLC
     assert [event.last_modified for event in got] == [BEGAN]
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_worker(async_engine: AsyncEngine, ttl_clock: TTLClock) -> None:
     model = seat_hold()
     got: list[Expiry] = []

@@ -72,6 +72,7 @@ def check_message(error: Exception) -> None:
     assert len(str(error)) < 1_000
 
 
+@pytest.mark.slow
 @given(declarations)
 def test_a_declaration_is_a_policy_that_lasts_or_an_error_that_says_what_to_do(
     declared: tuple[Any, tuple[Any, ...], dict[str, Any]],
@@ -109,6 +110,7 @@ policies: st.SearchStrategy[Policy] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(policies, anything, anything, anything)
 def test_whatever_a_row_holds_it_expires_at_an_instant_in_utc_or_never(
     policy: Policy, instant: Any, own: Any, created: Any

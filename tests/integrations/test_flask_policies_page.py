@@ -329,6 +329,7 @@ def test_everything_that_others_chose_is_escaped(engine: Engine, *, escapes: boo
     assert broken[-1] == ""
 
 
+@pytest.mark.slow
 def test_no_request_is_an_error_of_the_server(engine: Engine) -> None:
     model = message(Integer(), Stored(HOUR, by="tenant"))
     model.metadata.create_all(engine)

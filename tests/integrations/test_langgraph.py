@@ -295,6 +295,7 @@ def test_a_thread_is_deleted_with_everything(engine: Engine, ttl_clock: TTLClock
     saver.delete_thread("no such thread")
 
 
+@pytest.mark.slow
 def test_an_interrupted_graph_is_resumed_while_its_thread_lives(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -310,6 +311,7 @@ def test_an_interrupted_graph_is_resumed_while_its_thread_lives(
     assert chat.get_state(of("2")).next == ()
 
 
+@pytest.mark.slow
 def test_a_resumed_thread_that_has_expired_is_one_that_was_never_used(
     engine: Engine, ttl_clock: TTLClock
 ) -> None:
@@ -355,6 +357,7 @@ async def test_that_of_an_asynchronous_driver_needs_async_with(tmp_path: Path) -
         pass
 
 
+@pytest.mark.slow
 def test_a_run_may_take_longer_than_its_thread_lives(engine: Engine, ttl_clock: TTLClock) -> None:
     def think(state: State) -> State:
         ttl_clock.advance(HOUR)

@@ -261,6 +261,7 @@ def test_batches_are_written_around_the_other_lines(before: Any, project: Any) -
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project: Any) -> None:
     models().metadata.create_all(engine)
     fill(engine, "web_sessions")
@@ -278,6 +279,7 @@ def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project
     assert "_ttl(" not in written
 
 
+@pytest.mark.slow
 def test_a_new_table_may_have_other_constraints_on_our_columns(
     engine: Engine, project: Any
 ) -> None:
@@ -296,6 +298,7 @@ def test_a_new_table_may_have_other_constraints_on_our_columns(
         here.downgrade()
 
 
+@pytest.mark.slow
 def test_an_index_of_the_applications_own_goes_before_our_columns(
     engine: Engine, project: Any
 ) -> None:
@@ -311,6 +314,7 @@ def test_an_index_of_the_applications_own_goes_before_our_columns(
     assert {"ix_by_time", "ix_t"} <= names
 
 
+@pytest.mark.slow
 def test_a_renamed_table_gets_its_indexes_and_loses_ttl(engine: Engine, project: Any) -> None:
     models(60).metadata.create_all(engine)
     fill(engine, "web_sessions")
@@ -385,6 +389,7 @@ def stamped(engine: Engine) -> list[str]:
         return list(connection.scalars(latest))
 
 
+@pytest.mark.slow
 def test_a_renamed_tables_ttl_is_dropped_and_its_downgrade_adds_it(
     engine: Engine, project: Any
 ) -> None:

@@ -279,6 +279,7 @@ def test_a_table_whose_writes_are_stamped_gets_its_columns_first(engine: Engine,
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 def test_a_schema_and_names_in_quotes(engine: Engine, cut: Any) -> None:
     run(

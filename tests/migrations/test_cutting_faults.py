@@ -270,6 +270,7 @@ def test_one_that_gets_no_lock_leaves_no_check(engine: Engine, other: Engine, pr
     assert "ttl_odm_bound" not in str(catalogue(engine, "events"))
 
 
+@pytest.mark.slow
 def test_an_error_in_the_swap_leaves_the_table_as_it_was(
     engine: Engine, other: Engine, here: Any
 ) -> None:

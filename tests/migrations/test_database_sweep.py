@@ -89,6 +89,7 @@ def test_it_deletes_what_a_sweeper_would(
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_many_rows_go_in_several_batches(call: Any, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(

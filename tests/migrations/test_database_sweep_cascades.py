@@ -93,6 +93,7 @@ def test_rows_that_would_go_without_a_trace_are_rejected(
     assert left(engine) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "ondelete"), [(None, "CASCADE"), ("archive", "SET NULL"), ("hook", "SET NULL")]
 )

@@ -112,6 +112,7 @@ def test_rows_with_dates_go(engine: Engine, project: Any, seconds: int | None, k
     assert set(inspect(engine).get_table_names()) <= {"alembic_version", "events"}
 
 
+@pytest.mark.slow
 def test_a_job_follows_the_policy_of_dates(engine: Engine, project: Any) -> None:
     kind = DateTime(timezone=True)
     model = events(ExpireAfter("ends", HOUR), kind)
@@ -439,6 +440,7 @@ def test_it_goes_by_its_index(engine: Engine, project: Any) -> None:
     assert "ix_events_ends_ttl" in str(plan), plan
 
 
+@pytest.mark.slow
 def test_a_renamed_table_takes_all_along_as_the_documentation_says(
     engine: Engine, project: Any
 ) -> None:

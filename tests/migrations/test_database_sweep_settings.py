@@ -217,6 +217,7 @@ def test_a_fuse_may_be_taken_out(there: Any, call: Callable[[], Any], engine: En
 # --- stored defaults ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stored_default_is_looked_up(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(Stored(3600)))
     here.revision(ADD_STORED.format(3600), DROP)
@@ -244,6 +245,7 @@ def test_a_stored_default_is_looked_up(before: Any, engine: Engine, project: Any
     assert left(engine) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ttl", [60, -1, None, 2_147_483_647])
 def test_with_a_stored_default_it_deletes_what_a_sweeper_would(
     before: Any, engine: Engine, project: Any, ttl: int | None
@@ -263,6 +265,7 @@ def test_with_a_stored_default_it_deletes_what_a_sweeper_would(
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_scopes_may_have_defaults_of_their_own(before: Any, engine: Engine, project: Any) -> None:
     here = project(models())
     here.revision(ADD_STORED.format("60, by='views'"), DROP)

@@ -231,6 +231,7 @@ def test_a_column_of_the_tables_own_goes_first(engine: Engine, project: Any) -> 
     here.downgrade()
 
 
+@pytest.mark.slow
 def test_it_may_have_another_name(before: Any, engine: Engine, project: Any) -> None:
     here = project(models(3600))
     here.revision("op.add_ttl('web_sessions', 3600, enforce='view', view='fresh one')", DROP)

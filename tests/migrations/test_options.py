@@ -129,6 +129,7 @@ def test_keys_of_several_columns_are_walked(engine: Engine, project: Any) -> Non
     assert len(set(stamps)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
     "definition",

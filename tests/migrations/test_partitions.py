@@ -86,6 +86,7 @@ def test_a_table_that_has_its_index_is_only_cut(engine: Engine, project: Any) ->
     here.check()
 
 
+@pytest.mark.slow
 def test_a_table_gets_ttl_and_its_partitions(engine: Engine, project: Any) -> None:
     run(engine, "CREATE TABLE visits (id int PRIMARY KEY, began timestamptz NOT NULL)")
     run(engine, "INSERT INTO visits VALUES (1, now())")

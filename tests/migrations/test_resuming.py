@@ -152,6 +152,7 @@ def test_an_operation_that_was_done_is_not_done_again(engine: Engine, project: A
     assert "ttl_odm_migration" not in inspect(engine).get_table_names()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_an_invalid_index_of_a_failed_try_is_replaced(engine: Engine, project: Any) -> None:
     model = models(60)

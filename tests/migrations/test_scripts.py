@@ -67,6 +67,7 @@ def statements(script: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backfill", ["now", None])
 def test_a_script_leaves_the_same_schema_and_rows(
     before: Any, engine: Engine, other: Engine, project: Any, backfill: str | None

@@ -29,6 +29,7 @@ def stored(engine: Engine, *targets: Any) -> dict[str, int | None]:
         return {row.name: row.ttl for row in stored_policies(connection, *targets)}
 
 
+@pytest.mark.slow
 def test_a_stored_default_is_one_line_each_way(engine: Engine, before: Any, project: Any) -> None:
     model = models(Stored(3600, most=7200))
     here = project(model)
@@ -51,6 +52,7 @@ def test_a_stored_default_is_one_line_each_way(engine: Engine, before: Any, proj
     assert stored(engine) == {"web_sessions": 3600}
 
 
+@pytest.mark.slow
 def test_a_new_table_begins_with_it(engine: Engine, project: Any) -> None:
     here = project(models(Stored(60)))
     up, _ = lines(here.autogenerate())

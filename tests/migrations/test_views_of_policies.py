@@ -207,6 +207,7 @@ def over_columns(**declared: Any) -> Any:
     return type("Event", (TTLMixin, base), {**columns, **declared})
 
 
+@pytest.mark.slow
 def test_lives_by_columns_of_the_tables_own(engine: Engine, project: Any) -> None:
     policy = TTL(HOUR, last_modified="changed", override="life", never=(0,))
     model = over_columns(__ttl__=policy)
@@ -252,6 +253,7 @@ def of_kinds(**defaults: int) -> Any:
     return models(policy, "events", kind=column)
 
 
+@pytest.mark.slow
 def test_each_kind_of_rows_has_its_default(engine: Engine, project: Any) -> None:
     model = of_kinds(brief=60, lasting=-1)
     model.metadata.create_all(engine)

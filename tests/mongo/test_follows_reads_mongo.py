@@ -185,6 +185,7 @@ async def test_links_are_fetched_if_they_live(world: World) -> None:
     assert not items[0].is_expired
 
 
+@pytest.mark.slow
 async def test_orphans_live_where_that_is_declared(world: World) -> None:
     await Thread(id=1, site="a", number=1, ends=LONG_AGO).insert()
     await Thread(id=2, site="a", number=2).insert()

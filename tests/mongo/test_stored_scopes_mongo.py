@@ -242,6 +242,7 @@ async def test_a_token_is_used_once_and_may_be_signed(place: Carts, scope: str |
         await approve_policy(**about, token=signed, by="ann", secret="ours")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [None, "acme"])
 async def test_of_many_approvals_at_once_one_wins(place: Carts, scope: str | None) -> None:
     tokens = {

@@ -76,6 +76,7 @@ async def test_exp_is_there_for_a_valid_ttl_of_its_own_and_only_then(
 # Finding
 
 
+@pytest.mark.slow
 async def test_a_value_is_reported_if_it_is_there_and_is_no_ttl(place: Scratch) -> None:
     for value in (*VALID, *JUNK):
         own = own_ttl(TTL(60), value)

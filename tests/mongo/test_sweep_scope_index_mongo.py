@@ -146,6 +146,7 @@ async def test_many_scopes_cost_one_look_at_each(mongodb_url: str) -> None:
         assert examined.keys <= 4 * 2_000
 
 
+@pytest.mark.slow
 async def test_an_index_from_before_serves_until_it_is_rebuilt(mongodb_url: str) -> None:
     async with carts(mongodb_url, declared(), begun=False) as place:
         with_dates_only(place)

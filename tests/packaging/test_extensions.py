@@ -426,17 +426,20 @@ def check_follower(adapter: str, *arguments: str) -> None:
     assert not in_follows & others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["sqlalchemy", "django"])
 def test_a_plain_model_is_declared_written_read_and_swept_without_extensions(adapter: str) -> None:
     check_plain(adapter)
 
 
+@pytest.mark.slow
 def test_a_plain_document_lives_its_life_without_extensions(
     mongodb_database: tuple[str, str],
 ) -> None:
     check_plain("beanie", *mongodb_database)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["sqlalchemy", "django"])
 def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
     adapter: str,
@@ -444,12 +447,14 @@ def test_a_model_that_follows_another_brings_in_what_its_adapter_needs_for_that(
     check_follower(adapter)
 
 
+@pytest.mark.slow
 def test_a_document_that_follows_another_brings_in_what_its_adapter_needs(
     mongodb_database: tuple[str, str],
 ) -> None:
     check_follower("beanie", *mongodb_database)
 
 
+@pytest.mark.slow
 def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_that() -> None:
     modules = modules_after(PLAIN_MODEL + STORED)
 
@@ -457,6 +462,7 @@ def test_a_model_whose_default_is_stored_brings_in_what_its_adapter_needs_for_th
     assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
 
 
+@pytest.mark.slow
 def test_a_django_model_whose_default_is_stored_brings_in_all_but_the_tables_of_its_app() -> None:
     modules = modules_after(DJANGO_MODEL + DJANGO_STORED)
 
@@ -465,6 +471,7 @@ def test_a_django_model_whose_default_is_stored_brings_in_all_but_the_tables_of_
     assert not any(name.startswith(("ttl_odm.follows", "ttl_odm.partitions")) for name in modules)
 
 
+@pytest.mark.slow
 def test_a_document_whose_default_is_stored_brings_in_what_its_adapter_needs_for_that(
     mongodb_database: tuple[str, str],
 ) -> None:
@@ -475,6 +482,7 @@ def test_a_document_whose_default_is_stored_brings_in_what_its_adapter_needs_for
     assert not any(name.startswith(others) for name in modules)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_guarded_brings_in_what_reads_raw_sql() -> None:
     modules = modules_after(PLAIN_MODEL + GUARDED)
 
@@ -483,6 +491,7 @@ def test_an_engine_that_is_guarded_brings_in_what_reads_raw_sql() -> None:
     assert not any(name.startswith(others) for name in modules)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["sweep", "status", "plan notes"])
 def test_commands_of_the_base_bring_in_no_command_of_an_extension(
     tmp_path: Path, command: str
@@ -496,6 +505,7 @@ def test_commands_of_the_base_bring_in_no_command_of_an_extension(
     assert "ttl_odm.database_sweep.cli" not in modules
 
 
+@pytest.mark.slow
 def test_a_command_of_an_extension_brings_that_extension_in(tmp_path: Path) -> None:
     modules = modules_after(TYPED, str(tmp_path), "policy", "show")
 
@@ -503,6 +513,7 @@ def test_a_command_of_an_extension_brings_that_extension_in(tmp_path: Path) -> N
     assert "ttl_odm.database_sweep.cli" not in modules
 
 
+@pytest.mark.slow
 def test_flask_brings_in_no_extension_before_a_command_of_it_is_typed() -> None:
     modules = modules_after("import sys\nimport ttl_odm.integrations.flask")
 
@@ -510,16 +521,19 @@ def test_flask_brings_in_no_extension_before_a_command_of_it_is_typed() -> None:
     assert not any(name.startswith("ttl_odm.stored") for name in modules)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_cut_by_time_brings_in_what_its_adapter_and_the_sweeper_need() -> None:
     modules = modules_after(PLAIN_MODEL + PARTITIONED)
 
     assert "ttl_odm.partitions.sqlalchemy.whereabouts" in modules
 
 
+@pytest.mark.slow
 def test_a_plain_table_is_migrated_without_extensions() -> None:
     assert extensions_in(modules_after(MIGRATION)) == set()
 
 
+@pytest.mark.slow
 def test_an_argument_of_a_migration_brings_in_the_extension_that_it_asks_for() -> None:
     migration = f"{MIGRATION}migrate(enforce='view')\n"
 

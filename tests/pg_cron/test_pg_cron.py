@@ -193,6 +193,7 @@ def test_what_is_wrong_with_a_job_of_pg_cron_is_found(engine: Engine) -> None:
     assert codes(engine) == set()
 
 
+@pytest.mark.slow
 def test_nothing_is_left(engine: Engine) -> None:
     tables = "SELECT relname FROM pg_class WHERE relname LIKE '%ttl_sweeps%'"
     migrate(engine, "alter", 86_400, sweep="database", window="01:00-05:00", max_fraction=0.5)

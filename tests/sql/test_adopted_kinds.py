@@ -100,6 +100,7 @@ def test_every_kind_of_column_tells_the_exact_instant(engine: Engine, policy: st
             check(session, model, kinds[name], seconds, name)
 
 
+@pytest.mark.slow
 def test_no_time_zone_of_the_session_moves_an_instant(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         return  # has no such thing
@@ -213,6 +214,7 @@ DATES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.every_driver
 def test_strings_that_are_no_instants_never_expire(engine: Engine) -> None:
     base = new_base()

@@ -115,6 +115,7 @@ def test_every_policy_is_swept(engine: Engine, policy: str) -> None:
         assert left(session, model) == {f"live {n}" for n in range(5)} | nulls
 
 
+@pytest.mark.slow
 def test_an_index_that_comes_later_is_found(engine: Engine) -> None:
     base = new_base()
     model = table("late", ExpireAt("at"), base, KINDS["variant"].type)

@@ -205,6 +205,7 @@ def test_keys_of_expired_rows_are_free_and_nothing_brings_them_back(
             session.flush()
 
 
+@pytest.mark.slow
 def test_an_object_whose_date_has_come_is_gone_for_the_session(engine: Engine) -> None:
     base = new_base()
     kinds = kinds_of(engine.dialect.name)

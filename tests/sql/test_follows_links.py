@@ -231,6 +231,7 @@ def test_a_link_that_the_database_computes_puts_no_object_under_an_expired_paren
     assert spots(stock, model.__table__) == {1: OTHER - 1, 2: OTHER - 1, 9: OTHER - 1}
 
 
+@pytest.mark.slow
 @BOTH
 def test_core_puts_no_row_under_an_expired_parent_by_a_link_that_the_database_computes(
     stock: Session, model: Any

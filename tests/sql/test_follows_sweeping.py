@@ -68,6 +68,7 @@ def put_full_cart(engine: Engine) -> None:
         expire(connection, 3)
 
 
+@pytest.mark.slow
 def test_more_followers_than_a_batch_takes_go_in_several(engine: Engine) -> None:
     put_full_cart(engine)
     report = sweeper(engine, batch_size=500).run_once()

@@ -241,6 +241,7 @@ def test_what_cannot_be_rewritten_is_not_sent(
         assert connection.scalar(select(filled.views).where(filled.id == "b")) == 2
 
 
+@pytest.mark.slow
 def test_raw_sql_is_refused_unless_it_has_a_condition_or_says_why(
     engine: Engine, filled: Any, sent: list[str]
 ) -> None:

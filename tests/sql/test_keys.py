@@ -403,6 +403,7 @@ def test_a_row_that_refers_to_itself_makes_room(session: Session) -> None:
     assert stored(session, "comments") == [1]
 
 
+@pytest.mark.slow
 def test_many_rows_with_referring_rows_make_room_at_once(session: Session) -> None:
     numbers = range(1, 451)
     session.add_all([Comment(id=number) for number in numbers])

@@ -124,6 +124,7 @@ def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
     assert keys(engine, model) == left
 
 
+@pytest.mark.slow
 def test_a_reader_behind_a_drop_waits_as_long_as_the_drop_itself_may(
     engine: Engine, other: Engine
 ) -> None:

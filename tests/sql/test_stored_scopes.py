@@ -221,6 +221,7 @@ def test_memory_knows_the_tenants_too(world: World) -> None:
         assert row.expires_at is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["index", "scan"])
 def test_sweeps_go_by_it(engine: Engine, sweep: str) -> None:
     world = World(engine, "text", least=30)

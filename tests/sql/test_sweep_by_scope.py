@@ -61,6 +61,7 @@ def tenants_of(engine: Engine, model: Any, first: Any, second: Any) -> None:
         set_policy(connection, model, DAY, scope=second, by="ann")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", ["index", "scan"])
 @pytest.mark.parametrize("kind", TENANTS)
 def test_a_dry_run_and_a_sweep_name_the_scopes(engine: Engine, kind: str, sweep: str) -> None:

@@ -125,6 +125,7 @@ def test_a_sweep_of_the_parents_alone_removes_the_rows_that_cascade_first(
         assert left(connection, cart) == left(connection, item) == set()
 
 
+@pytest.mark.slow
 @modes
 def test_a_limit_between_the_tables_loses_no_row(engine: Engine, made: Any, mode: str) -> None:
     heard: list[Any] = []

@@ -190,6 +190,7 @@ def test_each_row_of_a_partitioned_table_is_archived_and_told_once(
     assert keys_kept(engine) == (sorted(EXPIRED) if archive is not None else [])
 
 
+@pytest.mark.slow
 def test_an_archive_takes_the_rows_of_leaves_where_nobody_is_told(engine: Engine) -> None:
     model = log(archive=Archive(kept))
     create(engine, model)

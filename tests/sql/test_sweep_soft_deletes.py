@@ -95,6 +95,7 @@ def test_rows_that_a_criterion_hides_are_not_counted_as_deleted(
         assert left(connection, model) == {3, 4, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 2])
 @pytest.mark.parametrize("marks", [True, False])
 def test_rows_that_an_event_keeps_stay_expired_and_the_others_go(

@@ -95,6 +95,7 @@ def test_every_kind_of_failure_has_status_1(
     assert last_line(capsys) == f"total: 1 passed, {failed} failed, 0 skipped"
 
 
+@pytest.mark.slow
 def test_a_broken_contract_ends_the_run_with_all_that_others_depend_on(
     run: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_broken_contract_ends_the_run_with_all_that_others_depend_on(
     assert last_line(capsys) == "total: 1 passed, 2 failed, 0 skipped"
 
 
+@pytest.mark.slow
 def test_chosen_tests_may_be_in_one_environment_only_but_not_in_none(
     run: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +120,7 @@ def test_chosen_tests_may_be_in_one_environment_only_but_not_in_none(
     assert "no test was chosen" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_has_failed_can_be_run_again(
     run: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -194,6 +197,7 @@ def test_there_are_as_many_slots_as_cores_and_memory_allow(
     assert slots_for(cores, memory) == expected
 
 
+@pytest.mark.slow
 def test_an_interruption_says_what_has_failed_so_far(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_module_that_nobody_has_imported_yet_is_changed_too(
     assert world.verdict(NEVER)["verdict"] == "caught"
 
 
+@pytest.mark.slow
 def test_a_mutant_that_hangs_is_caught_if_it_hangs_again(world: World) -> None:
     world.add("at noon", world.opens_at(12))
     verdict = world.verdict("hang()")
@@ -176,6 +177,7 @@ def test_a_mutant_that_ends_the_process_is_caught_if_it_does_so_again(world: Wor
     assert (verdict["verdict"], verdict["by"]) == ("caught", "at noon")
 
 
+@pytest.mark.slow
 def test_a_hang_that_does_not_return_is_no_catch_but_a_timeout(
     world: World, tmp_path: Path
 ) -> None:

@@ -187,6 +187,7 @@ def is_there(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_lot_that_hangs_is_ended_and_says_where(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def is_up(runs: Runs) -> bool:
     return bool(began) and began[-1].follower.record.running == "a"
 
 
+@pytest.mark.slow
 def test_a_cancelled_lot_is_no_failure(runs: Runs) -> None:
     waiting = lot(WAITS)
     runs.heard = lambda _: runs.slots[0].cancel(waiting) if is_up(runs) else None
@@ -212,6 +214,7 @@ def test_a_cancelled_lot_is_no_failure(runs: Runs) -> None:
     assert (second.cancelled, second.record.done) == (False, 2)
 
 
+@pytest.mark.slow
 def test_an_interruption_ends_what_runs_and_begins_nothing_more(runs: Runs) -> None:
     def interrupt(_event: slots.Event | None) -> None:
         if is_up(runs):

@@ -95,6 +95,7 @@ def test_rows_that_take_the_keys_of_expired_ones_are_stamped_by_the_clock(
         assert not session.scalars(select(model.id)).all()
 
 
+@pytest.mark.slow
 def test_every_kind_of_read_follows_and_is_the_same_as_before_afterwards(
     engine: Engine, model: Any
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_blown_fuse_says_the_numbers_and_what_to_do() -> None:
 # the history
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.lists(st.integers(0, 10**9), max_size=20)))
 def test_a_history_is_read_as_it_was_written(found: dict[str, list[int]]) -> None:
     again = History.loads(History(found).dumps())

@@ -103,6 +103,7 @@ def test_a_batch_that_is_tried_again_is_logged_each_time(log: pytest.LogCaptureF
     assert batches == [("failed", "locked"), ("failed", "deadlock"), ("committed", None)]
 
 
+@pytest.mark.slow
 def test_a_database_that_stays_away_is_logged_once(
     log: pytest.LogCaptureFixture,
 ) -> None:

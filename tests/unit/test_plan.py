@@ -453,6 +453,7 @@ def test_rows_that_cannot_go_are_left_and_all_others_go(stuck: set[int], batches
     assert len(script.sizes) <= batches
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_go_cost_the_next_sweep_little_and_may_go_then() -> None:
     script = Rows(10_000, set(range(0, 10_000, 10)), REFUSED, Skip.REFUSED)
     script.run()
@@ -465,6 +466,7 @@ def test_rows_that_cannot_go_cost_the_next_sweep_little_and_may_go_then() -> Non
     assert len(script.sizes) <= 400
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.sets(st.integers(0, 299)), st.integers(1, 64))
 @unhurried
 def test_exactly_the_rows_that_cannot_go_stay(rows: int, stuck: set[int], size: int) -> None:
@@ -553,6 +555,7 @@ class Honest(Script):
         return reply
 
 
+@pytest.mark.slow
 @unhurried
 @given(
     st.lists(st.lists(dues, min_size=1, max_size=3), max_size=3),

@@ -224,6 +224,7 @@ def test_a_sweeper_begins_soon_after_its_window_opens_and_says_once_that_it_wait
     assert [each.ended for each in script.reports] == [Ending.WINDOW, Ending.FINISHED]
 
 
+@pytest.mark.slow
 @unhurried
 @given(st.floats(0, 10), st.floats(0, 1), st.floats(0, 1), st.sampled_from([CLAIM, None]))
 def test_no_interval_makes_it_spin(interval: float, jitter: float, draw: float, claim: Any) -> None:

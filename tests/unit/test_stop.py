@@ -32,6 +32,7 @@ def test_a_wait_lasts_as_long_as_it_was_told_to() -> None:
     assert seconds_of(lambda: asyncio.run(Stop().wait_async(0.01))) >= 0.01
 
 
+@pytest.mark.slow
 def test_waits_of_next_to_nothing_end() -> None:
     # queue.SimpleQueue.get hangs here, by the thousandth time or so.
     for number in range(5_000):
