@@ -31,6 +31,8 @@ from ttl_odm.events.sqlalchemy import event_tables
 from ttl_odm.sweeper import Sweeper, TransientStoreError, UnreachableStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -70,6 +72,23 @@ def test_an_event_on_which_a_handler_raises_comes_again(
     assert len({event.id for event in handler.got}) == 1
     assert len(others) == 1
     assert waiting(engine, model) == 0
+
+
+def test_a_worker_goes_on_where_others_took_some_of_what_it_found(
+    engine: Engine, ttl_clock: TTLClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = seat_hold()
+    got = handled(model)
+    expire(engine, ttl_clock, model, *(f"A{number}" for number in range(9)))
+    worker = EventWorker(engine, model)
+    take = worker._outbox.take
+
+    def take_one(consumer: str, _limit: int, hidden: timedelta) -> Sequence[Delivery]:
+        return take(consumer, 1, hidden)
+
+    monkeypatch.setattr(worker._outbox, "take", take_one)
+    worker.run_once()
+    assert len(got) == 9
 
 
 def test_an_event_that_failed_too_often_is_dead(engine: Engine, ttl_clock: TTLClock) -> None:

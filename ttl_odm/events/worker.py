@@ -337,10 +337,10 @@ class EventWorker(Worker):
         for handler in self._handlers():
             batch, remaining = self._batches[handler.consumer], BATCH
             while remaining > 0 and not self._stop.asked:
-                size = batch.size
                 taken, delivered = self._deliver_batch(handler, batch)
                 result += self._passed_on(delivered, handler)
-                remaining = remaining - taken if taken == size else 0
+                # If it took few, another worker may have taken others of those it found.
+                remaining = remaining - taken if taken else 0
         return result
 
     def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
@@ -473,10 +473,10 @@ class AsyncEventWorker(Worker):
         for handler in self._handlers():
             batch, remaining = self._batches[handler.consumer], BATCH
             while remaining > 0 and not self._stop.asked:
-                size = batch.size
                 taken, delivered = await self._deliver_batch(handler, batch)
                 result += self._passed_on(delivered, handler)
-                remaining = remaining - taken if taken == size else 0
+                # If it took few, another worker may have taken others of those it found.
+                remaining = remaining - taken if taken else 0
         return result
 
     async def _deliver_batch(self, handler: Handler, batch: _Batch) -> tuple[int, Delivered]:
