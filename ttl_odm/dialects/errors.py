@@ -139,7 +139,7 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
         return code in codes.away or code in codes.read_only
     if code is None:  # psycopg while it connects; SQLite has no server
         is_of_server = operational and not _is_of_sqlite(error)
-        return is_of_server or _is_of_pg8000s_network(error) or _is_of_asyncpgs_hosts(error)
+        return is_of_server or _is_of_pg8000s_network(error) or is_of_asyncpgs_hosts(error)
     if is_without_transactions(error):
         return False
     return (
@@ -169,14 +169,14 @@ def _is_of_pg8000s_network(error: BaseException | None) -> bool:
     return of_pg8000 and type(error).__name__ == "InterfaceError"
 
 
-def _is_of_asyncpgs_hosts(error: BaseException | None) -> bool:
+def is_of_asyncpgs_hosts(error: BaseException | None) -> bool:
     """Return whether no host of a URL meets its `target_session_attrs`, as during a failover.
 
-    asyncpg's error is then the cause of one of SQLAlchemy's adapter.
+    asyncpg's error reaches us as it is by SQLAlchemy 2.0, or as the cause of one of 2.1's adapter.
     """
-    cause = None if error is None else error.__cause__
-    of_asyncpg = type(cause).__module__.partition(".")[0] == "asyncpg"
-    return of_asyncpg and type(cause).__name__ == "TargetServerAttributeNotMatched"
+    errors = (error, None if error is None else error.__cause__)
+    names = {(type(one).__module__.partition(".")[0], type(one).__name__) for one in errors}
+    return ("asyncpg", "TargetServerAttributeNotMatched") in names
 
 
 def _is_of_sqlite(error: BaseException | None) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.errors import is_forbidden, is_taken
+from ttl_odm.dialects.errors import is_forbidden, is_of_asyncpgs_hosts, is_taken
 from ttl_odm.dialects.family import (
     CHECK_DEFERRED,
     FIND_ORIGIN,
@@ -110,7 +110,9 @@ def store_errors() -> Iterator[None]:
         raise kind(in_short(error)) from error
     except PoolTimeoutError as error:
         raise TransientStoreError(in_short(error)) from error
-    except OSError as error:  # asyncpg connects without SQLAlchemy's wrapping
+    except Exception as error:  # asyncpg connects without SQLAlchemy's wrapping
+        if not (isinstance(error, OSError) or is_of_asyncpgs_hosts(error)):
+            raise
         raise UnreachableStoreError(f"The database can't be reached: {error}") from error
 
 
