@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -275,7 +276,7 @@ def test_an_index_of_the_applications_own_on_our_columns(engine: Engine, project
     here.upgrade()
     here.metadata = models(60).metadata
     written = here.autogenerate()
-    assert "op.drop_index(op.f('ix_t')" in written
+    assert re.search(r"op\.drop_index\((op\.f\()?'ix_t'", written)  # newer Alembics add op.f()
     assert "_ttl(" not in written
 
 
