@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pymongo import ReadPreference, WriteConcern
+from pymongo import ReadPreference
 
 if TYPE_CHECKING:
     from pymongo.asynchronous.collection import AsyncCollection
@@ -38,15 +38,3 @@ def on_primary(collection: Collection) -> Collection:
     An application may send its own reads to secondaries, which lag behind.
     """
     return collection.with_options(read_preference=ReadPreference.PRIMARY)
-
-
-def unwaiting(collection: Collection) -> Collection | None:
-    """Return a collection whose writes don't wait for other members; None if that can't fail.
-
-    A write of several commands must not stop in the middle because members are slow or down: the
-    error says that a write was applied, and only not acknowledged by enough of them.
-    """
-    concern = collection.write_concern.document
-    if "wtimeout" not in concern and concern.get("w", 1) in (0, 1, "majority"):
-        return None
-    return collection.with_options(write_concern=WriteConcern(w=1, j=concern.get("j")))

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from ttl_odm.beanie.drivers import unwaiting
 from ttl_odm.beanie.policy.commands import RawCollection, indexes_of
 from ttl_odm.beanie.policy.predicate import has, value_at
 from ttl_odm.beanie.policy.rules import Rule, rules_below
@@ -216,6 +216,18 @@ class KeyHolders:
         options = {} if collation is None else {"collation": collation}
         result = await self._collection.delete_many(expired, session=session, **options)
         return result.deleted_count
+
+
+def unwaiting(collection: Collection) -> Collection | None:
+    """Return a collection whose writes don't wait for other members; None if that can't fail.
+
+    A write of several commands must not stop in the middle because members are slow or down: the
+    error says that a write was applied, and only not acknowledged by enough of them.
+    """
+    concern = collection.write_concern.document
+    if "wtimeout" not in concern and concern.get("w", 1) in (0, 1, "majority"):
+        return None
+    return collection.with_options(write_concern=WriteConcern(w=1, j=concern.get("j")))
 
 
 async def until_free(

@@ -24,13 +24,13 @@ from pymongo import IndexModel
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, WriteConcernError
 
-from ttl_odm.beanie.drivers import unwaiting
 from ttl_odm.beanie.gate import bulk, writes
 from ttl_odm.beanie.gate.collection_rules import rule_of
 from ttl_odm.beanie.gate.cursors import for_find
 from ttl_odm.beanie.gate.handle import Handle, is_collated, pop_expired, pop_keep
 from ttl_odm.beanie.gate.writes import note_match
 from ttl_odm.beanie.indexes.changes import check_ttl_index
+from ttl_odm.beanie.keys import unwaiting
 from ttl_odm.beanie.policy.ttl_indexes import EXPIRY, is_ours
 from ttl_odm.beanie.rewrite import filters
 from ttl_odm.errors import TTLError
