@@ -320,7 +320,9 @@ def test_the_option_is_read_from_the_database(engine: Engine) -> None:
         model.metadata.drop_all(engine)
 
 
-def test_rows_that_follow_another_free_their_keys(engine: Engine) -> None:
+def carts(engine: Engine, *, renews: bool = False) -> Any:
+    """Make carts, and items in them with a key of a shelf, which may be NULL, and a place."""
+
     class Base(DeclarativeBase):
         pass
 
@@ -331,7 +333,7 @@ def test_rows_that_follow_another_free_their_keys(engine: Engine) -> None:
 
     class Item(Base):
         __tablename__ = "items"
-        __ttl__ = Follows("cart_id")
+        __ttl__ = Follows("cart_id", renews=renews)
         __table_args__ = (UniqueConstraint("shelf", "place", **EQUAL),)
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id"), index=True)
@@ -339,18 +341,23 @@ def test_rows_that_follow_another_free_their_keys(engine: Engine) -> None:
         place: Mapped[int] = mapped_column(default=0)
 
     Base.metadata.create_all(engine)
+    return Cart, Item
+
+
+def test_rows_that_follow_another_free_their_keys(engine: Engine) -> None:
+    cart, item = carts(engine)
     with Session(engine) as session:
-        session.add_all([Cart(id=1), Cart(id=2)])
+        session.add_all([cart(id=1), cart(id=2)])
         session.flush()
-        session.add_all([Item(id=n, cart_id=1, place=n) for n in (1, 2, 3)])
-        session.add(Item(id=4, cart_id=2, place=4))
+        session.add_all([item(id=n, cart_id=1, place=n) for n in (1, 2, 3)])
+        session.add(item(id=4, cart_id=2, place=4))
         session.flush()
         age(session.connection(), "carts", 1, 4000)
         session.commit()
-        session.add(Item(id=5, cart_id=2, place=1))
+        session.add(item(id=5, cart_id=2, place=1))
         session.flush()
-        session.execute(update(Item).where(Item.id == 4).values(place=2))
-        ignored = upsert(Item).values(id=6, cart_id=2, place=1).on_conflict_do_nothing()
+        session.execute(update(item).where(item.id == 4).values(place=2))
+        ignored = upsert(item).values(id=6, cart_id=2, place=1).on_conflict_do_nothing()
         session.execute(ignored)
         session.commit()
         assert session.scalars(text("SELECT id FROM items ORDER BY id")).all() == [3, 4, 5]
@@ -358,40 +365,22 @@ def test_rows_that_follow_another_free_their_keys(engine: Engine) -> None:
 
 def test_an_ignored_row_renews_no_parent(engine: Engine) -> None:
     """A row with NULL that meets a live one isn't written."""
-
-    class Base(DeclarativeBase):
-        pass
-
-    class Cart(TTLMixin, Base):
-        __tablename__ = "carts"
-        __ttl__ = 3600
-        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-
-    class Item(Base):
-        __tablename__ = "items"
-        __ttl__ = Follows("cart_id", renews=True)
-        __table_args__ = (UniqueConstraint("shelf", "place", **EQUAL),)
-        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-        cart_id: Mapped[int] = mapped_column(ForeignKey("carts.id"), index=True)
-        shelf: Mapped[int | None]
-        place: Mapped[int] = mapped_column(default=0)
-
-    Base.metadata.create_all(engine)
+    cart, item = carts(engine, renews=True)
     ages = select(literal_column("id")).select_from(text("carts"))
     old = ages.where(text("_ts < now() - interval '20 minutes'")).order_by(text("id"))
     with Session(engine) as session:
-        session.add_all([Cart(id=n) for n in (1, 2)])
+        session.add_all([cart(id=n) for n in (1, 2)])
         session.flush()
-        session.add(Item(id=1, cart_id=1))
+        session.add(item(id=1, cart_id=1))
         session.flush()
         for key in (1, 2):
             age(session.connection(), "carts", key, 1800)
         session.commit()
         rows = [{"id": 2, "cart_id": 2, "shelf": None, "place": 0}]
-        session.execute(upsert(Item).values(rows).on_conflict_do_nothing())
+        session.execute(upsert(item).values(rows).on_conflict_do_nothing())
         assert session.scalars(old).all() == [1, 2]
         rows = [{"id": 2 + n, "cart_id": 1 + n, "shelf": None, "place": 1} for n in (0, 1)]
-        session.execute(upsert(Item).values(rows).on_conflict_do_nothing())
+        session.execute(upsert(item).values(rows).on_conflict_do_nothing())
         assert session.scalars(old).all() == [2]
 
 
