@@ -276,9 +276,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
         """Return the next live document."""
         while True:
             document: Document = await self._read(super().next)
-            if self._lifetime is None:
-                return document
-            if self._explain:
+            if self._lifetime is None or self._explain:
                 return document
             if not self._lifetime.is_over(document):
                 return self._lifetime.strip(document)
