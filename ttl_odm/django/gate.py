@@ -171,10 +171,11 @@ class GatedSelect(SQLCompiler):
         an expired one would vanish.
         """
         query = self.query
+        if options.rows_of(query) != "live":
+            yield
+            return
         used = {alias for alias, count in query.alias_refcount.items() if count}
         yield
-        if options.rows_of(query) != "live":
-            return
         for alias, join in list(query.alias_map.items()):
             if alias in used or not isinstance(join, Join) or join.join_type != INNER:
                 continue
