@@ -97,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         type=int,
-        help="run each test on a part of its databases, which changes with this number: three "
+        help="run each test on a part of its databases, which changes with this number: four "
         "consecutive turns run everything (see tests/turns.py)",
     )
     parser.addoption(
@@ -135,8 +135,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "every_driver: run with every driver of a database")
     config.addinivalue_line("markers", "every_server: run on every server in each turn")
-    config.addinivalue_line("markers", "slow: run on each database in one of three turns (--turn)")
-    config.addinivalue_line("markers", "in_thirds: run in one of three turns (--turn)")
+    config.addinivalue_line("markers", "slow: run on each database in one of four turns (--turn)")
+    config.addinivalue_line("markers", "in_turns: run in one of four turns (--turn)")
     config.addinivalue_line("markers", "one_driver: run with one, whatever --every-driver says")
     config.addinivalue_line("markers", "starts(name): starts servers of this database for itself")
     if config.getoption("--once") and config.getoption("--turn") is None:
@@ -264,7 +264,7 @@ def variant_of(item: pytest.Item) -> Variant:
         backend,
         every_server="every_server" in marks,
         slow="slow" in marks,
-        in_thirds="in_thirds" in marks and not _is_wanted_page(item),
+        in_turns="in_turns" in marks and not _is_wanted_page(item),
     )
 
 

@@ -1,19 +1,19 @@
 """Which tests a run leaves to other turns. Pure: nothing here knows pytest.
 
 Most tests support several databases, and a database has several drivers. `--turn N` runs a test on
-a part of them, which changes with N and with the test, so that each run uses every server, and
-three consecutive turns cover everything. `--once` is for a second environment, which exists for
-the versions of libraries: it runs each test on one database.
+a quarter of them, which changes with N and with the test, so that each run uses every database, and
+four consecutive turns cover everything. `--once` is for a second environment, which exists for the
+versions of libraries: it runs each test on one database.
 
 | test | `--turn N` | `--turn N --once` |
 |---|---|---|
 | on one database, or on none | runs | runs |
-| on several | on SQLite, and on a third of the other drivers, at least one | on one |
-| marked `every_server` | on SQLite and every server, each with a third of its drivers | on one |
-| marked `slow` | on each of its databases in one of three turns | doesn't run |
-| marked `in_thirds` | in one of three turns, then on all | in one of three turns, on one |
+| on several | on a quarter of its drivers, at least one | on one |
+| marked `every_server` | on each database, with a quarter of its drivers, at least one | on one |
+| marked `slow` | on each of its databases in one of four turns | doesn't run |
+| marked `in_turns` | in one of four turns, then on all | in one of four turns, on one |
 | in a folder of `IN_PARTS`, marked or not | as above | in one of six turns, on one |
-| in a folder of `TOGETHER` | as above, all on the same server | all on the same database |
+| in a folder of `TOGETHER` | as above, all on the same database | all on the same database |
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
-from tests.backends import SQLITE, database_of
+from tests.backends import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _T = TypeVar("_T")
 
-TURNS: Final = 3
-"""After so many consecutive turns, every test has run on all of its databases and drivers."""
+TURNS: Final = 4
+"""After so many consecutive turns, every test has run on all of its databases and drivers.
+
+As many as there are databases of SQL: a test that runs once on each runs on one of them in a turn.
+"""
 
 PARTS: Final = 6
 """Into how many turns `--once` divides the tests of most folders."""
@@ -77,14 +80,14 @@ class Variant:
         backend: The backend's name, as in `tests.backends`; None if the test doesn't choose one.
         every_server: Whether its subject differs by server.
         slow: Whether it takes more than 0.3 s of processor time.
-        in_thirds: Whether it runs in one of three turns.
+        in_turns: Whether it runs in one of four turns.
     """
 
     test: str
     backend: str | None = None
     every_server: bool = False
     slow: bool = False
-    in_thirds: bool = False
+    in_turns: bool = False
 
 
 def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> dict[int, str]:
@@ -105,14 +108,14 @@ def left_out(variants: Sequence[Variant], turn: int, *, once: bool = False) -> d
         if once and first.slow:
             reasons |= dict.fromkeys(positions, SLOW)
             continue
-        turns = TURNS if first.in_thirds else 1
+        turns = TURNS if first.in_turns else 1
         if once and _folder(name) in IN_PARTS:
             turns = PARTS
         number, rest = divmod(number, turns)
         if rest:
             reasons |= dict.fromkeys(positions, LATER)
             continue
-        if first.in_thirds and not once:
+        if first.in_turns and not once:
             continue
         if _folder(name) in TOGETHER:
             number = turn // turns
@@ -131,26 +134,23 @@ def _chosen(
         yield [*backends][number % len(backends)]
         return
     if test.slow:
-        yield from third([*backends], number)
+        yield from part([*backends], number)
         return
-    servers: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for position, backend in backends.items():
-        if backend in ("", SQLITE):
-            yield position
-        else:
-            server = database_of(backend) if test.every_server else "any"
-            servers.setdefault(server, []).append(position)
-    for positions in servers.values():
+        group = database_of(backend) if backend and test.every_server else "any"
+        groups.setdefault(group, []).append(position)
+    for positions in groups.values():
         yield from share(positions, number)
 
 
 def share(values: Sequence[_T], number: int) -> list[_T]:
-    """Return a third of some values, at least one: all of them after three consecutive numbers."""
-    return third(values, number) if len(values) > TURNS else [values[number % len(values)]]
+    """Return a quarter of some values, at least one: all of them after four consecutive numbers."""
+    return part(values, number) if len(values) > TURNS else [values[number % len(values)]]
 
 
-def third(values: Sequence[_T], number: int) -> list[_T]:
-    """Return a third of some values, each of which comes once in three consecutive numbers."""
+def part(values: Sequence[_T], number: int) -> list[_T]:
+    """Return a quarter of some values, each of which comes once in four consecutive numbers."""
     return [value for place, value in enumerate(values) if (number - place) % TURNS == 0]
 
 

@@ -27,7 +27,7 @@ from tests.other_suites import failures, unpacked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 PLUGIN: Final = Path(__file__).with_name("through_the_gate.py")
 SOURCE = "2.1.0"  # 2.2.0 leaves its tests out

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Sample
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 ROOT = Path(__file__).parents[2]
 

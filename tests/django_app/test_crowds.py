@@ -17,7 +17,7 @@ from ttl_odm.stored.django.changes import begin_policies
 if TYPE_CHECKING:
     from tests.backends import Backend
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 TRANSACTIONS = 12
 """Of each writer."""

@@ -90,7 +90,7 @@ def pages(on: str | None) -> list[str]:
     return [page for page in PAGES if ON.get(page) == on]
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("page", pages(None))
 def test_the_blocks_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +101,7 @@ def test_the_blocks_of_a_page_run(
     Page(ROOT / page, tmp_path).run()
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("page", pages("postgres"))
 def test_the_blocks_of_a_page_about_postgresql_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
@@ -111,7 +111,7 @@ def test_the_blocks_of_a_page_about_postgresql_run(
         Page(ROOT / page, tmp_path, url=database.sync_url).run()
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("page", pages("mariadb"))
 def test_the_blocks_of_a_page_about_mariadb_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mariadb_url: str
@@ -124,7 +124,7 @@ def test_the_blocks_of_a_page_about_mariadb_run(
 @pytest.mark.skipif(
     sqlalchemy.__version__.startswith("2.0."), reason="these pages show Beanie 2: in .venv only"
 )
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("page", pages("mongodb"))
 def test_the_blocks_of_a_page_about_mongodb_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mongodb_url: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browsers import in_venv_only, program
-from tests.turns import TURNS, third
+from tests.turns import TURNS, part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def chosen(names: list[str], pytestconfig: pytest.Config) -> list[str]:
     if turn is None or pytestconfig.getoption("--all-pages"):
         return names
     changed = {path.replace(".md", ".html") for path in pytestconfig.getoption("--page")}
-    return sorted({*third(names, turn), *changed.intersection(names)})
+    return sorted({*part(names, turn), *changed.intersection(names)})
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_pictures_are_all_looked_at(site: Path) -> None:
     assert {file.name for file in (site / "_images").iterdir()} == set(PICTURES)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("system", MODES)
 @pytest.mark.parametrize("theme", ["auto", *MODES])
@@ -137,7 +137,7 @@ def test_a_picture_is_as_dark_as_the_page(
     assert is_dark == ((system if theme == "auto" else theme) == "dark")
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_word_of_a_picture_can_be_read(reader: Reader, picture: str, mode: str) -> None:
@@ -145,7 +145,7 @@ def test_every_word_of_a_picture_can_be_read(reader: Reader, picture: str, mode:
     assert reader.faint_words() == []
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "page", ["README", "docs/index", "docs/cli", "docs/tutorial", "docs/api/sqlalchemy"]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.examples.duckdb_subject import OnDuckDB
 
 # A statement of DuckDB takes ten times as long as one of SQLite.
-pytestmark = pytest.mark.in_thirds
+pytestmark = pytest.mark.in_turns
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_database"
 ASKED = [

@@ -136,7 +136,7 @@ def lived(place: Shop) -> set[int]:
     return set(range(place.expired, place.expired + LIVE))
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["archive", "hook"])
 async def test_a_sweeper_killed_at_any_moment_loses_nothing_and_doubles_nothing(
@@ -176,7 +176,7 @@ async def test_another_sweeper_takes_over_when_the_lease_of_a_killed_one_has_end
         assert place.left() == lived(place)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 8])
 @pytest.mark.parametrize("lease", [True, False])

@@ -139,7 +139,7 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_delete_is_replaced(engine: 
     assert_swept(engine)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.databases("postgres", "mariadb")  # MySQL has nothing that limits a DELETE
 def test_a_statement_that_takes_too_long_makes_the_batch_smaller(engine: Engine) -> None:
     model = made(engine)

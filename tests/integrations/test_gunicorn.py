@@ -130,7 +130,7 @@ class Shop:
             return not left(connection, Cart)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.databases("sqlite")
 def test_workers_that_serve_sweep_one_at_a_time(
@@ -142,7 +142,7 @@ def test_workers_that_serve_sweep_one_at_a_time(
     assert Shop(engine).holder() is None  # given back
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.databases("postgres")
 def test_an_application_that_is_loaded_before_the_fork_sweeps_in_its_workers(

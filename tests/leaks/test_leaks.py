@@ -65,7 +65,7 @@ def test_a_path_sees_what_it_would_see_without_the_expired_rows(
 
 # SQLAlchemy's cache is the same for all databases, and compiling everything anew takes its time.
 @pytest.mark.databases("sqlite")
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("path", PATHS, ids=shown)
 def test_a_path_sees_the_same_without_a_statement_cache(
     path: Path, backend: Backend, worlds: Worlds
@@ -77,7 +77,7 @@ def test_a_path_sees_the_same_without_a_statement_cache(
 
 # The option is a bound value, which all databases have alike; paths_escapes runs on each.
 @pytest.mark.databases("sqlite")
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("path", READS, ids=shown)
 def test_a_path_on_an_engine_that_includes_expired_rows_sees_everything(
     path: Path, backend: Backend, worlds: Worlds

@@ -99,7 +99,7 @@ def check(heading: str, column: int, *command: str) -> None:
     assert not differing, "run: python3 tools/leaks.py --write docs/leaks.md"
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("column", "command"),
     [
@@ -113,7 +113,7 @@ def test_the_document_has_exactly_what_is_measured(column: int, command: tuple[s
     check(SQL, column, *command)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("column", "name"), [(1, "ours"), (2, "soft"), (3, "queries")])
 def test_the_document_has_exactly_what_is_measured_on_mongodb(
     column: int, name: str, mongodb_url: str

@@ -150,7 +150,7 @@ def state(engine: Engine) -> Any:
     return is_cut, stored
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 def test_a_connection_may_be_killed_before_any_statement(
     engine: Engine, other: Engine, here: Any
@@ -188,7 +188,7 @@ def test_a_connection_may_be_killed_before_any_statement(
     assert str(catalogue(other, "events")) == made
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 def test_a_migration_may_break_off_at_any_change(
     engine: Engine, other: Engine, project: Any

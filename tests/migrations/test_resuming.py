@@ -67,7 +67,7 @@ def careless(engine: Engine) -> None:
         )
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 def test_a_migration_may_break_off_at_any_statement(engine: Engine, project: Any) -> None:
     break_off_everywhere(engine, project, "created_at")

@@ -152,7 +152,7 @@ async def begin(world: World, monkeypatch: pytest.MonkeyPatch, policy: Any) -> N
     assert not await at_risk(world)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 async def test_no_change_of_a_policy_shows_what_mongodb_deletes_at_any_moment(
     ledgers: World, monkeypatch: pytest.MonkeyPatch
@@ -181,7 +181,7 @@ async def test_no_change_of_a_policy_shows_what_mongodb_deletes_at_any_moment(
     assert wrong == []
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("last", range(1, 5))
 async def test_nor_does_one_that_was_interrupted(

@@ -153,7 +153,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 async def test_every_value_of_a_ttl_is_deleted_when_expired_and_only_then(place: Scratch) -> None:
     for number, policy in enumerate(POLICIES):
@@ -179,7 +179,7 @@ def test_only_a_fraction_above_one_waits_for_the_sweeper() -> None:
     assert waiting == ["20.5"]
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 async def test_a_document_is_deleted_once_it_is_past_its_limit(place: Scratch) -> None:
     rows = [
         document(f"{own} {age} {created}", age=age, ttl=own, created=created)
@@ -220,7 +220,7 @@ async def test_a_document_is_deleted_once_it_is_past_its_limit(place: Scratch) -
 CHANGES = [(600, 3600), (3600, 600), (3600, -1), (-1, 600), (3600, None), (None, 600), (-1, None)]
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 async def test_a_changed_default_acts_at_once_on_old_and_new_documents(place: Scratch) -> None:
     old = [
         *(document(f"inherits {age}", age=age) for age in AGES),
@@ -244,7 +244,7 @@ async def test_a_changed_default_acts_at_once_on_old_and_new_documents(place: Sc
         assert ids(place.database[f"{before} to {after}"]) == alive, (before, after)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("longer", [10800, -1, None])
 async def test_what_a_class_shows_is_not_deleted_while_its_default_gets_longer(
     busy_monitor: str, monkeypatch: pytest.MonkeyPatch, longer: int | None
@@ -273,7 +273,7 @@ async def test_what_a_class_shows_is_not_deleted_while_its_default_gets_longer(
         assert ids(world.of(Shelf)) == {1, 3}
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -310,7 +310,7 @@ async def test_what_a_class_shows_is_not_deleted_whichever_policy_follows(
         assert await shown() == living_rows(world, as_policy(after))
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 async def test_dates_of_every_age_outlive_a_default_of_never(place: Scratch) -> None:
     ancient = [datetime(1, 1, 1, tzinfo=timezone.utc), DatetimeMS(-(2**63)), DatetimeMS(0)]
     policies = {"own": TTL(-1), "plain": TTL(-1, override=None)}
@@ -342,7 +342,7 @@ def moved(value: object) -> object:
     return value + since + (timedelta(hours=1) if value > NOW else timedelta(0))
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 async def test_dates_and_arrays_of_dates_are_deleted_by_the_earliest(place: Scratch) -> None:
     documents = [document(key, at=moved(value)) for key, value in {**DATES, **NOT_DATES}.items()]
     for name, policy in DATE_POLICIES.items():
@@ -360,7 +360,7 @@ async def test_dates_and_arrays_of_dates_are_deleted_by_the_earliest(place: Scra
         assert ids(place.database[name]) == alive, policy
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 async def test_a_sweepers_indexes_delete_nothing(place: Scratch) -> None:
     write(place.theirs, TTL(600), EVERY_VALUE)
     await ensure_collection(place.ours, TTL(600))
@@ -375,7 +375,7 @@ async def test_a_sweepers_indexes_delete_nothing(place: Scratch) -> None:
     assert ids(place.theirs) == left | {each["_id"] for each in again}
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 async def test_what_other_programs_leave_behind_is_deleted_as_the_documentation_says(
     place: Scratch,

@@ -295,7 +295,7 @@ async def connected(url: str) -> Any:
     return connect(url)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [Event, StoredEvent])
 def test_any_sequence_of_steps_agrees_with_the_model(mongodb_url: str, model: Any) -> None:

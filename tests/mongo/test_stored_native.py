@@ -118,7 +118,7 @@ async def test_no_change_deletes_what_is_shown_at_any_moment(place: Carts) -> No
         assert await place.shown() == shown(place)
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("last", range(1, 12))
 async def test_nor_does_one_that_is_interrupted(place: Carts, last: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.other_suites import failures, unpacked
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 PLUGIN: Final = Path(__file__).with_name("tokens_through_the_gate.py")
 CHOSEN: Final = (

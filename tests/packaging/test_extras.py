@@ -18,7 +18,7 @@ from tests.packaging.conftest import install
 if TYPE_CHECKING:
     from tests.packaging.conftest import Installed, Packages
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 USES = Path(__file__).parent / "uses"
 

@@ -131,7 +131,7 @@ def count(engine: Engine, table: str = "carts") -> int:
     return int(run(engine, f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 def test_expired_rows_go_by_themselves_here_and_in_another_database(
     engine: Engine, elsewhere: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.backends import Backend
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_thirds]
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 TRANSACTIONS = 12
 """Of each writer."""

@@ -85,7 +85,7 @@ def handing_over(engine: Engine) -> tuple[Any, list[int], set[str]]:
 SCENES = [making, dropping, looking, moving, handing_over]
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_kill_at_every_statement_leaves_nothing_half_done(
     engine: Engine, other: Engine, scene: Any

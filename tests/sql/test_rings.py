@@ -124,7 +124,7 @@ def references(connection: Connection, table: str) -> dict[int, int | None]:
     return {row.id: row.answers for row in rows}
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_that_keep_only_one_another_go(
@@ -151,7 +151,7 @@ def test_rows_that_keep_only_one_another_go(
         assert {row["id"]: row["answers"] for row in told} == gone
 
 
-@pytest.mark.in_thirds
+@pytest.mark.in_turns
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", ["a row and itself", "two", "more than a batch"])
 def test_keys_of_rows_that_keep_only_one_another_are_free(
