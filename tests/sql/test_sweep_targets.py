@@ -22,9 +22,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, regi
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
+from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper import (
     AsyncSweeper,
+    Part,
     Sweeper,
 )
 from ttl_odm.sweeper.hooks import Archive
@@ -173,6 +175,24 @@ def test_a_translated_schema_is_swept(engine: Engine, sweep: str, schema: str) -
     with tenant.begin() as connection:
         add(connection, f'"{schema}".carts', [(1, None, 2 * HOUR), (2, None, 60)])
     assert Sweeper(tenant, model).run_once().deleted == 1
+
+
+@pytest.mark.databases("postgres")
+def test_a_schema_that_lacks_the_indexes_is_walked_beside_one_that_has_them(engine: Engine) -> None:
+    model = cart(HOUR)
+    tenants = {}
+    for schema in ("a", "b"):
+        with engine.begin() as connection:
+            connection.execute(text(f"CREATE SCHEMA {schema}"))
+        tenants[schema] = engine.execution_options(schema_translate_map={None: schema})
+        model.metadata.create_all(tenants[schema])
+        with tenants[schema].begin() as connection:
+            add(connection, f"{schema}.carts", [(1, None, 2 * HOUR)])
+    for index in model.__table__.indexes:
+        index.drop(tenants["b"])
+    stores = [SQLAlchemyStore(tenants[schema], model) for schema in ("a", "b", "a")]
+    parts = [due.parts for store in stores if (due := store.due("carts")) is not None]
+    assert parts == [(Part.INHERITING,), (Part.ALL,), (Part.INHERITING,)]
 
 
 @pytest.mark.databases("sqlite")

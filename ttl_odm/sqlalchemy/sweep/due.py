@@ -72,9 +72,13 @@ class Life(NamedTuple):
 
 
 _Seen = dict["IndexNeed", StoredIndex]
+_Places = dict[tuple[str | None, str], _Seen]
 
-_seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, _Seen]] = WeakKeyDictionary()
-"""By table and dialect, the needs for which an index was seen: they are not looked up again."""
+_seen: WeakKeyDictionary[Table, WeakKeyDictionary[Dialect, _Places]] = WeakKeyDictionary()
+"""By table, dialect, and schema and name on a connection, the needs for which an index was seen.
+
+They are not looked up again.
+"""
 
 
 def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Due | None:
@@ -211,7 +215,8 @@ def seen_indexes(connection: Connection, binding: Binding, needs: Sequence[Index
     The connection is fresh from the pool.
     """
     places = _seen.setdefault(binding.table, WeakKeyDictionary())
-    seen = places.setdefault(connection.dialect, {})
+    place = name_of(connection, binding.table)
+    seen = places.setdefault(connection.dialect, {}).setdefault(place, {})
     if any(need not in seen for need in needs):
         with prepared(connection), reading(connection):
             stored = stored_indexes(connection, binding.table)
