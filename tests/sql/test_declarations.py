@@ -21,6 +21,7 @@ from sqlalchemy import (
     join,
     select,
 )
+from sqlalchemy.ext.declarative import AbstractConcreteBase
 from sqlalchemy.orm import (
     DeclarativeBase,
     DeclarativeBaseNoMeta,
@@ -36,6 +37,7 @@ from sqlalchemy.orm import (
 from tests.clocks import age
 from ttl_odm import TTL, InvalidTTL, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin
+from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -438,3 +440,65 @@ def test_a_concrete_subclass_gets_the_columns_of_its_own_table(engine: Engine) -
         session.get_one(Car, 2).expire_in(0)
         session.commit()
         assert session.scalars(select(Car.id)).all() == []
+
+
+def vehicles(default: Any) -> Any:
+    """Declare a base class without a table, whose subclasses have one each."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Vehicle(TTLMixin, AbstractConcreteBase, Base):
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        if default is not None:
+            __ttl__ = default
+
+    class Truck(Vehicle):
+        __tablename__ = "trucks"
+        __mapper_args__ = {"concrete": True, "polymorphic_identity": "truck"}
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        if default is None:
+            __ttl__ = 60
+
+    class Bike(Vehicle):
+        __tablename__ = "bikes"
+        __ttl__ = 3600
+        __mapper_args__ = {"concrete": True, "polymorphic_identity": "bike"}
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    return Vehicle, Truck, Bike
+
+
+@pytest.mark.parametrize("default", [60, None])
+def test_an_abstract_concrete_base_may_have_the_mixin(engine: Engine, default: int | None) -> None:
+    vehicle, truck, bike = vehicles(default)
+    vehicle.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([model(id=number) for model in (truck, bike) for number in (1, 2)])
+        session.commit()
+        age(session.connection(), "trucks", 1, 100)
+        age(session.connection(), "bikes", 1, 100)
+        age(session.connection(), "bikes", 2, 4000)
+        session.commit()
+        live_ones = session.scalars(select(vehicle).order_by(vehicle.id)).all()
+        assert [(type(row), row.id) for row in live_ones] == [(bike, 1), (truck, 2)]
+        session.add_all([truck(id=1), bike(id=2)])
+        session.commit()
+        age(session.connection(), "trucks", 2, 100)
+        age(session.connection(), "bikes", 1, 4000)
+        session.commit()
+    report = Sweeper(engine, vehicle).run_once()
+    assert {target.table: target.deleted for target in report.targets} == {"trucks": 1, "bikes": 1}
+
+
+def test_the_default_of_an_abstract_concrete_base_can_be_changed(engine: Engine) -> None:
+    vehicle, truck, _ = vehicles(60)
+    vehicle.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(truck(id=1))
+        session.commit()
+        age(session.connection(), "trucks", 1, 100)
+        session.commit()
+        assert session.scalars(select(vehicle.id)).all() == []
+        vehicle.__ttl__ = 200
+        assert session.scalars(select(vehicle.id)).all() == [1]

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     event,
 )
+from sqlalchemy.ext.declarative import AbstractConcreteBase
 from sqlalchemy.orm import Mapper
 
 from ttl_odm.core.declaration import shape_of, undeclared
@@ -65,7 +66,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
     ):
         return
     enclose_handlers()
-    if _bind_rule(mapper, cls):
+    if _is_union(mapper, cls) or _bind_rule(mapper, cls):
         return
     if above is None or mapper.concrete:
         if not hasattr(cls, "__ttl__"):
@@ -84,6 +85,14 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
         _bind_single(mapper, cls)
     else:
         _bind_joined(mapper, above, cls)
+
+
+def _is_union(mapper: Mapper[Any], cls: type[Any]) -> bool:
+    """Return whether a class is mapped to its subclasses' tables, each of which has its own policy.
+
+    What an `AbstractConcreteBase` declares is meant for these.
+    """
+    return issubclass(cls, AbstractConcreteBase) and not isinstance(mapper.local_table, Table)
 
 
 def _bind_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:

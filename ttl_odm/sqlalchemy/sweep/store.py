@@ -247,9 +247,9 @@ def _tables(target: Any) -> Iterator[Table]:
             f"{target.__name__} is not mapped yet: create the sweeper after Base.prepare()."
         ) from error
     if isinstance(mapper, Mapper):
-        yield _bound(target, mapper.tables)
+        yield from _bound(target, mapper.tables)
     elif isinstance(target, Table):
-        yield _bound(target, [target])
+        yield from _bound(target, [target])
     elif isinstance(metadata := getattr(target, "metadata", target), MetaData):
         for table in metadata.tables.values():
             binding = binding_of(table)
@@ -265,13 +265,18 @@ def _tables(target: Any) -> Iterator[Table]:
         )
 
 
-def _bound(target: object, tables: Iterable[FromClause]) -> Table:
-    for table in tables:
+def _bound(target: object, tables: Iterable[FromClause]) -> Iterator[Table]:
+    is_bound = False
+    for table in tables:  # several: of a class over a join, or of an AbstractConcreteBase
         binding = binding_of_source(table)
         if binding is not None:
-            return binding.first.table
-        if isinstance(table, Table) and rule_of(table) is not None:
-            return table
+            is_bound = True
+            yield binding.first.table
+        elif isinstance(table, Table) and rule_of(table) is not None:
+            is_bound = True
+            yield table
+    if is_bound:
+        return
     raise TTLConfigurationError(
         f"{target_name(target)} has no TTL, so there is nothing to sweep: declare __ttl__ on the "
         "model, enable() it, or leave it out."
