@@ -19,8 +19,9 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import CompileError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from tests.clocks import age
 from tests.locks import is_locked_by_others
 from tests.sql.following import (
     EXPIRED,
@@ -35,8 +36,8 @@ from tests.sql.following import (
     fill,
     stored,
 )
-from ttl_odm import TTLConfigurationError
-from ttl_odm.sqlalchemy import ExpiredError, include_expired
+from ttl_odm import Follows, TTLConfigurationError
+from ttl_odm.sqlalchemy import ExpiredError, TTLMixin, include_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,6 +289,42 @@ def test_a_new_parent_takes_the_place_of_an_expired_one_and_all_that_followed_it
     assert session.get_one(Item, 20).name == "new"
     assert session.get_one(Note, 200).item_id == 20
     assert stored(session.get_bind(), *TREE) == [2, 3, 3, 3, 3]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["Message", "Voice"])
+def test_a_flush_writes_a_parent_with_followers_that_have_no_relationship(
+    engine: Engine, name: str
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Thread(TTLMixin, Base):
+        __tablename__ = "threads"
+        __ttl__ = HOUR
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    # Without a relationship, a flush takes classes in the order of their names.
+    columns = {
+        "id": mapped_column(Integer, primary_key=True, autoincrement=False),
+        "thread_id": mapped_column(Integer, index=True),
+    }
+    follows = {"__tablename__": "replies", "__ttl__": Follows(Thread, on={"thread_id": "id"})}
+    reply: Any = type(name, (Base,), {**follows, **columns})
+
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Thread(id=1))
+        session.commit()
+        age(session.connection(), "threads", 1, 2 * HOUR)
+        session.commit()
+        rows = [reply(id=1, thread_id=1), Thread(id=1)]
+        session.add_all(rows)
+        session.commit()
+        assert session.scalars(select(reply.id)).all() == [1]
+        for row in rows:
+            session.delete(row)
+        session.commit()
+    assert stored(engine, "threads", "replies") == [0, 0]
 
 
 def test_core_frees_the_key_of_an_expired_parent(session: Session) -> None:

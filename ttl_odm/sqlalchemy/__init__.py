@@ -47,6 +47,7 @@ compat.install(
         "class attribute": mapper.checking_defaults,
         "session.flush": flush.flushing,
         "session.delete": flush.marking,
+        "flush order": flush.ordering,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
         "flush inserts": flush.reading_stamps,

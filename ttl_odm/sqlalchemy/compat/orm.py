@@ -20,6 +20,7 @@ from sqlalchemy.orm import (
     loading,
     persistence,
     strategies,
+    unitofwork,
 )
 from sqlalchemy.orm.base import PassiveFlag
 from sqlalchemy.orm.exc import UnmappedClassError
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         FromClause,
         Select,
     )
-    from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext
+    from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext, UOWTransaction
     from sqlalchemy.orm.identity import IdentityMap
 
     Handler = Callable[..., Any]
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 _ROW_ADAPTER: Final = "_generate_row_adapter"
 
 _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
+    "flush order": [(unitofwork.UOWTransaction, "_per_mapper_flush_actions")],
     "flush inserts": [(persistence, "_emit_insert_statements")],
     "flush updates": [(persistence, "_emit_update_statements")],
     "flush deletes": [(persistence, "_emit_delete_statements")],
@@ -100,6 +102,20 @@ def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
             wrapped = update_wrapper(wrap(inner), inner)
             decorated = isinstance(function, (classmethod, HasMemoized.memoized_attribute))
             setattr(owner, attribute, type(function)(wrapped) if decorated else wrapped)
+
+
+# The second names are those of SQLAlchemy 2.0.
+_SAVE_ALL: Final = vars(unitofwork).get("_SaveUpdateAll") or vars(unitofwork)["SaveUpdateAll"]
+_DELETE_ALL: Final = vars(unitofwork).get("_DeleteAll") or vars(unitofwork)["DeleteAll"]
+
+
+def order_flush(uow: UOWTransaction, parent: Mapper[Any], child: Mapper[Any]) -> None:
+    """Let a flush save objects of a parent class first, and delete them last."""
+    parent, child = parent.base_mapper, child.base_mapper
+    if parent is child:  # the objects of a tree are ordered among themselves, or not at all
+        return
+    uow.dependencies.add((_SAVE_ALL(uow, parent), _SAVE_ALL(uow, child)))
+    uow.dependencies.add((_DELETE_ALL(uow, child), _DELETE_ALL(uow, parent)))
 
 
 memo_of: Callable[[Mapper[Any]], dict[Any, Any]] = attrgetter("_memoized_values")

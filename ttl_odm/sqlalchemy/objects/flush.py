@@ -91,6 +91,27 @@ def flushing(flush: Callable[..., None]) -> Callable[..., None]:
     return live_flush
 
 
+def ordering(register: Callable[..., None]) -> Callable[..., None]:
+    """Let a flush save parents before the rows that follow them, and delete them after these.
+
+    SQLAlchemy orders classes by their relationships, and others by their names. A follower without
+    a relationship to its parent would come under an expired row that the flush is about to replace,
+    or would have lost its parent when it is deleted.
+    """
+
+    def register_ordered(uow: UOWTransaction, mapper: Mapper[Any]) -> None:
+        register(uow, mapper)
+        if not getattr(mapper.local_table, "info", None):  # most tables have none
+            return
+        for other in uow.mappers:
+            for parent, child in ((mapper, other), (other, mapper)):
+                rule = rule_of(child.local_table)
+                if rule is not None and rule.links().parent in parent.tables:
+                    compat.order_flush(uow, parent, child)
+
+    return register_ordered
+
+
 def reading_stamps(emit: Callable[..., Any]) -> Callable[..., Any]:
     """Let the INSERTs of a flush read no stamps of rows that their keys don't identify."""
 
