@@ -8,7 +8,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import DateTime, Enum, Numeric, String, TypeDecorator, Uuid, func, select, text
+from sqlalchemy import (
+    CHAR,
+    DateTime,
+    Enum,
+    Numeric,
+    String,
+    TypeDecorator,
+    Uuid,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.orm.exc import StaleDataError
@@ -66,8 +77,18 @@ def uuids(form: Any) -> list[str]:
         ),
         (DateTime(), [datetime(2026, 6, n, 1, 2, 3, (3 - n) * 200_000) for n in (1, 2, 3)]),  # noqa: DTZ001
         (DateTime(timezone=True), [datetime(2026, 6, n, tzinfo=timezone.utc) for n in (1, 2, 3)]),
+        (CHAR(4), ["a", "bcd", "cdef"]),
     ],
-    ids=["lower case", "rounded", "UUIDs in upper case", "UUIDs", "ENUM", "microseconds", "aware"],
+    ids=[
+        "lower case",
+        "rounded",
+        "UUIDs in upper case",
+        "UUIDs",
+        "ENUM",
+        "microseconds",
+        "aware",
+        "padded",
+    ],
 )
 def test_many_new_objects(engine: Engine, type_: Any, keys: list[Any]) -> None:
     model = account(type_)

@@ -14,7 +14,7 @@ from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import TEXT, DateTime, Enum, Integer, TypeDecorator, Uuid
+from sqlalchemy import CHAR, TEXT, DateTime, Enum, Integer, TypeDecorator, Uuid
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
@@ -83,4 +83,6 @@ def _is_returned(value: Any, type_: Any, column: Column[Any], dialect: Dialect) 
         return _UUID.fullmatch(value) is not None
     if isinstance(value, str) and isinstance(type_, Enum):  # in MySQL's and MariaDB's, case differs
         return value in type_.enums
+    if isinstance(type_, CHAR) and dialect.name == "postgresql":  # it pads them with spaces
+        return len(value) == (type_.length or 1)
     return is_kept(value, column)
