@@ -319,6 +319,20 @@ def test_routers_say_which_database_has_which_models(
     assert {each["database"]: each["deleted"] for each in reports} == {"default": 0, other: 1}
 
 
+@pytest.mark.parametrize("command", ["ttl_sweep", "ttl_status", "ttl_check"])
+def test_a_model_that_the_databases_lack_is_a_usage_error(
+    backend: Backend, other: str, settings_router: None, command: str
+) -> None:
+    both = ("--model", "shop.Session", "--model", "shop.Seat")
+    message = "shop.Session is not in the database 'default', by DATABASE_ROUTERS. Give --database"
+    for models in (both, both[:2]):
+        with pytest.raises(CommandError, match=message) as refused:
+            call_command(command, *models)
+        assert refused.value.returncode == 2
+    call_command(command, *both, "--database", "default", "--database", other)
+    call_command(command, "--except", "shop.Session")
+
+
 class _Router:
     def allow_migrate(self, db: str, app_label: str, model_name: Any = None, **_: Any) -> Any:
         return (db == "other") if model_name == "session" and app_label == "shop" else None

@@ -7,7 +7,7 @@ from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management import CommandError
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.django.policy.rules import all_rules_below
@@ -109,16 +109,34 @@ def labels(store: DjangoStore) -> dict[str, str]:
 
 
 def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
-    """Return the stores that the options select, by alias."""
+    """Return the stores that the options select, by alias.
+
+    Raises:
+        CommandError: A name is unknown, or the routers keep a model of ``--model`` out of all
+            selected databases.
+    """
     by_name = {name: binding.model for binding in bindings() for name in _names_of(binding.model)}
     excepted = _named(by_name, options["excepted"])
-    chosen = _named(by_name, options["model"]) or set(by_name.values())
+    named = _named(by_name, options["model"])
+    chosen, missing = (named or set(by_name.values())) - excepted, named - excepted
     selected = {}
     for alias in aliases(options):
-        models = [model for model in DjangoStore(alias).models() if model in chosen - excepted]
+        models = [model for model in DjangoStore(alias).models() if model in chosen]
+        missing.difference_update(models)
         if models:
             selected[alias] = DjangoStore(alias, models)
+    if missing:
+        model = min(missing, key=_names_of)
+        raise CommandError(_elsewhere(model, aliases(options)), returncode=Status.USAGE)
     return selected
+
+
+def _elsewhere(model: Model, selected: Sequence[str]) -> str:
+    """Return the message for a model that isn't in any of the selected databases."""
+    others = [alias for alias in connections if router.allow_migrate_model(alias, model)]
+    fix = f"Give --database {others[0]}" if others else "They keep it out of every database"
+    where = " or ".join(map(repr, selected))
+    return f"{model._meta.label} is not in the database {where}, by DATABASE_ROUTERS. {fix}."
 
 
 def _named(by_name: Mapping[str, Model], names: Sequence[str]) -> set[Model]:
