@@ -205,6 +205,18 @@ execute_from_command_line(["manage.py", *sys.argv[2:]])
 """
 
 
+@pytest.mark.parametrize("words", [("show",), ("set", "shop.Cart", "60")])
+def test_without_its_tables_the_command_names_the_error(cart: Any, words: tuple[str, ...]) -> None:
+    renaming = "ALTER TABLE {} RENAME TO {}"
+    raw(renaming.format("ttl_odm_policies", "elsewhere"))
+    try:
+        with pytest.raises(CommandError, match=r"^default: .*ttl_odm_policies") as refused:
+            run(*words)
+    finally:
+        raw(renaming.format("elsewhere", "ttl_odm_policies"))
+    assert refused.value.returncode == Status.FAILED
+
+
 def at_the_prompt(answer: Callable[[str], str]) -> tuple[int, str]:
     settings = repr(connections.settings["default"])
     words = [sys.executable, "-c", COMMAND, settings, "ttl_policy", "set", "shop.Cart", "60"]

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tests.django_app import project
 from tests.django_app.data import fill, kill, raw
 from tests.django_app.shop.models import Line, Order, Receipt, Seat, Session
-from ttl_odm.django import DjangoStore, TTLIndex, keep_last_modified
+from ttl_odm.django import Archive, DjangoStore, TTLIndex, keep_last_modified
 from ttl_odm.django.checks import check_policies
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Counted, Hook, Purged, Skip, Sweeper, UnreachableStoreError
@@ -225,6 +225,54 @@ def test_a_check_names_fixes_that_can_be_typed(
     with pytest.raises(CommandError, match="greater than 0") as refused:
         call_command("ttl_check", "--max-age", "0")
     assert refused.value.returncode == 2
+
+
+@pytest.fixture
+def in_berlin(backend: Backend) -> Iterator[None]:
+    """A database whose DateTimeFields are in local time."""
+    connection = connections["default"]
+    before = connection.settings_dict["TIME_ZONE"]
+    connection.settings_dict["TIME_ZONE"] = "Europe/Berlin"
+    vars(connection).pop("timezone", None)
+    yield
+    connection.settings_dict["TIME_ZONE"] = before
+    vars(connection).pop("timezone", None)
+
+
+@pytest.mark.databases("sqlite", "mariadb", "mysql")
+def test_a_model_whose_rows_cannot_be_queried_leaves_the_others_to_be_checked(
+    in_berlin: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session.objects.create(pk=1, key="a")
+    kill(Session, [1], 2 * 3600)
+    both = ("--model", "shop.Link", "--model", "shop.Session")
+    for options in (("--max-age", "1m"), ("--max-age", "1m", "--deep")):
+        status, findings = checked(capsys, *both, *options)
+        errors = {key for key, finding in findings.items() if finding["severity"] == "error"}
+        assert (status, errors) == (1, {("ttl_odm.E001", "shop_link"), ("overdue", "shop_session")})
+    with pytest.raises(SystemExit) as ended:
+        call_command("ttl_status", "--json", *both)
+    shown = {each["model"]: each for each in json.loads(capsys.readouterr().out)["targets"]}
+    assert ended.value.code == 1
+    assert "Europe/Berlin" in shown["shop.Link"]["error"]
+    assert (shown["shop.Session"]["expired"], shown["shop.Session"]["error"]) == (1, None)
+
+
+@pytest.mark.databases("sqlite")
+def test_an_archive_that_does_not_fit_stops_sweeps_alone(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Seat.__ttl_archive__ = Archive("shop.Nothing")
+    try:
+        status, (message,) = swept(capsys)
+        assert (status, "give a model, or its label" in message) == (2, True)
+        assert swept(capsys, "--except", "shop.Seat")[0] == 0
+        status, findings = checked(capsys, "--model", "shop.Seat")
+        assert (status, findings["ttl_odm.E003", "shop_seat"]["message"]) == (1, message)
+        for command in ("ttl_status", "ttl_pause", "ttl_resume"):
+            call_command(command)
+    finally:
+        del Seat.__ttl_archive__
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.command_line import typed
 from ttl_odm.sweeper.commands import AskServer, DatabaseNow, FindDue, ReadLease
 from ttl_odm.sweeper.report import in_one_line
@@ -169,6 +170,8 @@ def _of_oldest(
         why = explain(error)
         fix = fix_of_unreadable(why, target, f"ttl-odm sweep --dry-run --model {model}")
         return [Finding(Severity.ERROR, "unreadable", target, why, fix)]
+    except TTLConfigurationError as error:  # its message says what to do
+        return [Finding(Severity.ERROR, "unreadable", target, explain(error))]
     if due is None or due.oldest is None or due.oldest <= max_age:
         return []
     return [overdue(target, model, due.oldest)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.batch_gate import History
 from ttl_odm.sweeper.commands import AskServer, CountDue, FindDue, Now, ReadLease
 from ttl_odm.sweeper.facts import lines, of_target, plain
@@ -148,7 +149,7 @@ def _counts(target: str, model: str | None, explain: Callable[[Exception], str])
         if due is None:
             return Counts(target, model, is_on=False)
         counted = yield from CountDue(target)
-    except StoreError as error:
+    except (StoreError, TTLConfigurationError) as error:
         return Counts(target, model, problem=explain(error))
     oldest = counted.oldest if due.oldest is None else due.oldest
     return Counts(

@@ -20,7 +20,7 @@ from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.sweeper.findings import UNSEARCHABLE, WRONG_UNIT, Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ttl_odm.django.sweep.store import DjangoStore
 
 _MIGRATE: Final = "python manage.py makemigrations, and migrate"
+
+_UNQUERIED: Final = ("ttl_odm.E001", "ttl_odm.E004", "ttl_odm.E005")
+"""The codes of messages on a model about which every query of its rows raises the same."""
 
 _IS_INVALID: Final = (
     "SELECT 1 FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(%s) AND NOT indisvalid"
@@ -45,10 +48,11 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
     for model in models:
         binding: Any = binding_of(model)
         with store_errors():
-            findings += _of_model(binding, alias)
-            in_schema = list(_of_schema(binding, connections[alias]))
-            findings += in_schema
-            if any(finding.code in UNSEARCHABLE for finding in in_schema):
+            found = list(_of_model(binding, alias))
+            if not any(finding.code in _UNQUERIED for finding in found):
+                found += _of_schema(binding, connections[alias])
+            findings += found
+            if unsearchable(found):
                 continue
             findings += _of_units(binding, alias)
         if deep:
@@ -57,6 +61,12 @@ def findings_of(store: DjangoStore, alias: str, *, deep: bool) -> list[Finding]:
         with store_errors():
             findings += look(models, alias)
     return findings
+
+
+def unsearchable(findings: Iterable[Finding]) -> set[str]:
+    """Return the tables whose rows can't be queried."""
+    codes = (*UNSEARCHABLE, *_UNQUERIED)
+    return {str(finding.target) for finding in findings if finding.code in codes}
 
 
 def _of_model(binding: Binding, alias: str) -> Iterator[Finding]:

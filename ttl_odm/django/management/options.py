@@ -12,6 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.sweep.store import DjangoStore
+from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
 from ttl_odm.sweeper.options import LEASE_NAME
 
@@ -108,12 +109,16 @@ def labels(store: DjangoStore) -> dict[str, str]:
     return {model._meta.db_table: model._meta.label for model in store.models()}
 
 
-def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
+def stores(options: dict[str, Any], *, deletes: bool = False) -> dict[str, DjangoStore]:
     """Return the stores that the options select, by alias.
 
+    Args:
+        options: The options.
+        deletes: Whether rows are to be deleted, for which archives have to fit.
+
     Raises:
-        CommandError: A name is unknown, or the routers keep a model of ``--model`` out of all
-            selected databases.
+        CommandError: A name is unknown, the routers keep a model of ``--model`` out of all selected
+            databases, an archive doesn't fit, or a database isn't supported.
     """
     by_name = {name: binding.model for binding in bindings() for name in _names_of(binding.model)}
     excepted = _named(by_name, options["excepted"])
@@ -121,10 +126,15 @@ def stores(options: dict[str, Any]) -> dict[str, DjangoStore]:
     chosen, missing = (named or set(by_name.values())) - excepted, named - excepted
     selected = {}
     for alias in aliases(options):
-        models = [model for model in DjangoStore(alias).models() if model in chosen]
+        candidates = [binding.model for binding in bindings() if binding.model in chosen]
+        models = [model for model in candidates if router.allow_migrate_model(alias, model)]
         missing.difference_update(models)
-        if models:
-            selected[alias] = DjangoStore(alias, models)
+        if not models:
+            continue
+        try:
+            selected[alias] = DjangoStore(alias, models, deletes=deletes)
+        except TTLConfigurationError as error:
+            raise CommandError(str(error), returncode=Status.USAGE) from error
     if missing:
         model = min(missing, key=_names_of)
         raise CommandError(_elsewhere(model, aliases(options)), returncode=Status.USAGE)

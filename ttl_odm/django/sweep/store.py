@@ -51,7 +51,11 @@ class DjangoStore:
     """A `ttl_odm.sweeper.Store` over an alias of ``DATABASES``, with every optional feature."""
 
     def __init__(
-        self, using: str = "default", models: Model | Collection[Model] | None = None
+        self,
+        using: str = "default",
+        models: Model | Collection[Model] | None = None,
+        *,
+        deletes: bool = True,
     ) -> None:
         """Find the models to sweep.
 
@@ -59,6 +63,7 @@ class DjangoStore:
             using: The alias of the database.
             models: A model with a policy, or a list of these; None for all that the database
                 routers allow in this database.
+            deletes: False for a store that is only read, for which no archive has to fit.
 
         Raises:
             TTLConfigurationError: One of them has no policy, its archive doesn't fit, or the
@@ -69,7 +74,8 @@ class DjangoStore:
         self._checked: set[str] = set()
         self._pace = clock.family_of(connections[using]).pace
         for model in self.models():
-            sink_of(model, using)
+            if deletes:
+                sink_of(model, using)
 
     @property
     def using(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management import BaseCommand, CommandError
 from django.db import connections
 
-from ttl_odm.django.management.findings import findings_of
+from ttl_odm.django.management.findings import findings_of, unsearchable
 from ttl_odm.django.management.options import (
     NO_MODELS,
     add_option,
@@ -100,7 +100,12 @@ class Command(BaseCommand):
 
 def _findings(store: DjangoStore, alias: str, options: dict[str, Any]) -> list[Finding]:
     findings = findings_of(store, alias, deep=options["deep"])
-    targets = searchable(labels(store), findings)
+    unread = unsearchable(findings)
+    targets = {
+        table: label
+        for table, label in searchable(labels(store), findings).items()
+        if table not in unread
+    }
     sweeper = Sweeper(store, lease_name=options["lease_name"])
     plan = look_after(targets, sweeper.lease_name, options["max_age"], is_clocked=True)
     findings += sweeper.carry_out(plan)

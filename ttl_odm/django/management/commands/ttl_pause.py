@@ -8,7 +8,8 @@ from django.core.management import BaseCommand, CommandError
 
 from ttl_odm.django.management.options import add_databases, add_option, aliases, program
 from ttl_odm.django.sweep.store import DjangoStore
-from ttl_odm.sweeper import StoreError, Sweeper
+from ttl_odm.errors import TTLError
+from ttl_odm.sweeper import Sweeper
 from ttl_odm.sweeper.options import LEASE_NAME
 from ttl_odm.sweeper.snapshot import paused_text
 from ttl_odm.sweeper.text import visible
@@ -35,10 +36,10 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Pause the sweepers of one database after the other."""
         for alias in aliases(options):
-            sweeper = Sweeper(DjangoStore(alias), lease_name=options["lease_name"])
             try:
+                sweeper = Sweeper(DjangoStore(alias, []), lease_name=options["lease_name"])
                 sweeper.pause()
                 state = sweeper.status()
-            except StoreError as error:
+            except TTLError as error:
                 raise CommandError(f"{alias}: {visible(str(error))}") from error
             self.stdout.write(f"{alias}: {paused_text(state, program(alias, options))}")

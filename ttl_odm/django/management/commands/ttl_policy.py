@@ -13,6 +13,7 @@ from django.db import router
 
 from ttl_odm.core.policy import TTL
 from ttl_odm.django.management.options import add_database, add_option, model_named
+from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.errors import TTLError
 from ttl_odm.stored.approval import (
     ITS_TOKEN,
@@ -26,6 +27,7 @@ from ttl_odm.stored.approval import (
 )
 from ttl_odm.stored.django.lookup import APP
 from ttl_odm.stored.django.source import stored_bindings
+from ttl_odm.sweeper import StoreError
 from ttl_odm.sweeper.command_line import Status, terminal_width, user_name
 from ttl_odm.sweeper.text import aligned, visible, without_controls
 
@@ -79,10 +81,14 @@ class Command(BaseCommand):
             message = f"add {APP!r}, which stores defaults, to INSTALLED_APPS."
             raise CommandError(message, returncode=Status.USAGE)
         try:
-            if options["action"] == "set":
-                self._set(options)
-            else:
-                self._show(options)
+            with store_errors():
+                if options["action"] == "set":
+                    self._set(options)
+                else:
+                    self._show(options)
+        except StoreError as error:
+            message = f"{options['database']}: {visible(str(error))}"
+            raise CommandError(message, returncode=Status.FAILED) from error
         except TTLError as error:
             raise CommandError(visible(str(error)), returncode=Status.USAGE) from error
 

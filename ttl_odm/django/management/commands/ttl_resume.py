@@ -8,7 +8,8 @@ from django.core.management import BaseCommand, CommandError
 
 from ttl_odm.django.management.options import add_databases, add_option, aliases
 from ttl_odm.django.sweep.store import DjangoStore
-from ttl_odm.sweeper import StoreError, Sweeper
+from ttl_odm.errors import TTLError
+from ttl_odm.sweeper import Sweeper
 from ttl_odm.sweeper.options import LEASE_NAME
 from ttl_odm.sweeper.snapshot import RESUMED
 from ttl_odm.sweeper.text import visible
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         """Resume the sweepers of one database after the other."""
         for alias in aliases(options):
             try:
-                Sweeper(DjangoStore(alias), lease_name=options["lease_name"]).resume()
-            except StoreError as error:
+                Sweeper(DjangoStore(alias, []), lease_name=options["lease_name"]).resume()
+            except TTLError as error:
                 raise CommandError(f"{alias}: {visible(str(error))}") from error
             self.stdout.write(f"{alias}: {RESUMED}")

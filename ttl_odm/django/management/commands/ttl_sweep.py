@@ -69,7 +69,7 @@ class Command(BaseCommand):
             name: options[name] for name in ("dry_run", *SWEEP_OPTIONS) if options[name] is not None
         }
         every: float | None = options["every"]
-        chosen = stores(options)
+        chosen = stores(options, deletes=True)
         try:
             sweepers = {alias: Sweeper(store, **sweep_options) for alias, store in chosen.items()}
             if every is not None:
