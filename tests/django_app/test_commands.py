@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, execute_from_command_line
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -225,6 +226,26 @@ def test_a_check_names_fixes_that_can_be_typed(
     with pytest.raises(CommandError, match="greater than 0") as refused:
         call_command("ttl_check", "--max-age", "0")
     assert refused.value.returncode == 2
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_that_the_encoding_lacks_is_escaped(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    name = "Küche\u2713"
+
+    def shown(*words: str) -> str:
+        output = TextIOWrapper(BytesIO(), encoding=encoding)
+        monkeypatch.setattr("sys.stdout", output)
+        execute_from_command_line(["manage.py", *words, "--lease-name", name])
+        output.seek(0)
+        return output.read()
+
+    escaped = name.encode(encoding, "backslashreplace").decode(encoding)
+    for words in (("ttl_pause",), ("ttl_status",), ("ttl_check", "--model", "shop.Session")):
+        assert f"ttl_resume --lease-name '{escaped}'\n" in shown(*words)
+    assert json.loads(shown("ttl_sweep", "--model", "shop.Seat", "--json"))["ended"] == "paused"
 
 
 @pytest.fixture

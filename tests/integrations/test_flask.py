@@ -11,10 +11,12 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from flask import Flask
+from flask.cli import ScriptInfo
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Mapped, mapped_column
@@ -351,6 +353,19 @@ def test_status_says_what_that_of_ttl_odm_does(app: Flask, tmp_path: Path) -> No
     found = json.loads(seen[0])
     assert f":{os.getpid()}:" in found["lease"]["holder"]
     assert found["targets"][0]["rows"] == 1
+
+
+def test_a_name_that_the_encoding_lacks_is_escaped(
+    app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = SQLAlchemy(app)
+    fill(app, db, model_of(db, "Küche\u2713"))
+    TTL(app)
+    output = TextIOWrapper(BytesIO(), encoding="latin-1")
+    monkeypatch.setattr("sys.stdout", output)
+    app.cli.main(["ttl", "status"], standalone_mode=False, obj=ScriptInfo(create_app=lambda: app))
+    output.seek(0)
+    assert "\nKüche\\u2713  " in output.read()
 
 
 def test_what_can_not_be_counted_is_a_failure(app: Flask) -> None:

@@ -33,7 +33,7 @@ def main() -> None:
             "install it with: pip install 'ttl-odm[cli,sqlalchemy]'"
         )
     from ttl_odm.cli.commands import cli  # noqa: PLC0415 - needs the extra
-    from ttl_odm.cli.output import escape_unencodable  # noqa: PLC0415 - needs the extra
+    from ttl_odm.sweeper.command_line import escape_unencodable  # noqa: PLC0415
 
     escape_unencodable()
     cli()

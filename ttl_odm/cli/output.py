@@ -11,13 +11,12 @@ import os
 import sys
 import textwrap
 from contextlib import contextmanager
-from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ttl_odm.cli.errors import FailedError, printable
-from ttl_odm.sweeper.command_line import Status, report_text, terminal_width
+from ttl_odm.sweeper.command_line import Status, is_unicode, report_text, terminal_width
 from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 
 if TYPE_CHECKING:
@@ -49,19 +48,9 @@ def printable_report(report: SweepReport) -> str:
 
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON, with control characters of terminals escaped."""
-    is_ascii = not _is_unicode(sys.stdout)
+    is_ascii = not is_unicode(sys.stdout)
     text = json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=str)
     return text.translate(_JSON_ESCAPES)
-
-
-def escape_unencodable() -> None:
-    """Let standard output escape what its encoding lacks, as standard error does, not fail."""
-    if isinstance(sys.stdout, TextIOWrapper) and not _is_unicode(sys.stdout):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _is_unicode(stream: TextIO | None) -> bool:
-    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def echo(text: str) -> None:

@@ -13,7 +13,8 @@ import re
 import shutil
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias
 
 from ttl_odm.core.values import duration
 from ttl_odm.errors import TTLConfigurationError
@@ -145,6 +146,17 @@ that are objects, such as `pace`, are for Python only.
 def typed(text: str, program: Program) -> str:
     """Return a text with each ``ttl-odm command`` as users of a program type it."""
     return _COMMAND.sub(lambda match: program(match["name"]), text)
+
+
+def escape_unencodable() -> None:
+    """Let standard output escape what its encoding lacks, as standard error does, not fail."""
+    if isinstance(sys.stdout, TextIOWrapper) and not is_unicode(sys.stdout):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def is_unicode(stream: TextIO | None) -> bool:
+    """Return whether the encoding of a stream has all characters."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def terminal_width(stream: SupportsIsATTY | None) -> int | None:

@@ -31,6 +31,7 @@ from ttl_odm.sweeper.command_line import (
     NOTHING_DELETED,
     Status,
     can_ask,
+    escape_unencodable,
     question,
     status_of,
     terminal_width,
@@ -52,6 +53,7 @@ _POLICY: Final = {"policy": "ttl_odm.integrations.flask.policy"}
 
 commands = AppGroup(
     "ttl",
+    callback=escape_unencodable,
     commands=Commands(_POLICY if is_installed("ttl_odm.stored") else {}),
     help="Delete expired rows, and see which sweeper is at work.",
 )

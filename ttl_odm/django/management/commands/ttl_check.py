@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 from django.db import connections
 
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.findings import findings_of, unsearchable
 from ttl_odm.django.management.options import (
     NO_MODELS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Compare databases with the models, and name the fixes."""
 
     help = (
@@ -46,7 +47,6 @@ class Command(BaseCommand):
         "comes with the command or statement that fixes it. It changes nothing. Exit status: 0 no "
         "findings or only warnings, 1 errors (with --strict also warnings), 2 usage error."
     )
-    requires_system_checks = ()  # the command reports those of ttl_odm as findings
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import add_databases, add_option, aliases, program
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.errors import TTLError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Pause the sweepers of a lease."""
 
     help = (
@@ -26,7 +27,6 @@ class Command(BaseCommand):
         "that shares the lease, in any process, and survives their restart. Expired rows stay "
         "hidden meanwhile."
     )
-    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -7,8 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import add_database, add_option, model_named
 from ttl_odm.django.policy.bindings import binding_of, bindings
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Model
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Forecast which rows of a model expire."""
 
     help = (
@@ -35,7 +36,6 @@ class Command(BaseCommand):
         "which expired rows would become visible again. It changes nothing. Tables of more than "
         "100,000 rows are sampled, and the sampling error (95 %%) is shown."
     )
-    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

@@ -8,10 +8,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 from django.db import router
 
 from ttl_odm.core.policy import TTL
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import add_database, add_option, model_named
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.errors import TTLError
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Model
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Show and change stored defaults."""
 
     help = "Show and change default ttls stored in the database (Stored)."
-    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the actions and their options."""

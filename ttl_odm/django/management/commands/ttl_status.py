@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from django.core.management import BaseCommand
-
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import (
     NO_MODELS,
     add_option,
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Show each table's rows, and the lease."""
 
     help = (
         "Show live and expired rows, who holds the sweepers' lease, and the last sweep. Exit "
         "status: 0 done, 1 a database or a table didn't answer, 2 usage error."
     )
-    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""

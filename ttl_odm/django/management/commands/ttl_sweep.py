@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import NO_MODELS, add_option, add_selection, stores
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import SweepOptions
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Delete expired rows in small batches."""
 
     help = (
@@ -41,7 +42,6 @@ class Command(BaseCommand):
         "for confirmation. Exit status: 0 done, 1 a target failed, 2 usage error, 3 the fuse blew, "
         "4 another sweeper holds the lease, 5 the server takes no writes."
     )
-    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
 
     _is_typed = False
     """Whether it runs from a command line; with `call_command` there is no user to ask."""

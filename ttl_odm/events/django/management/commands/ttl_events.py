@@ -10,9 +10,10 @@ from argparse import SUPPRESS, ArgumentTypeError
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from django.core.management import BaseCommand, CommandError
+from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import text
 from ttl_odm.events.django.outbox import TableOutbox
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _LIMIT: Final = 100
 
 
-class Command(BaseCommand):
+class Command(TTLCommand):
     """Runs a worker; or shows events and consumers, retries events, and skips them."""
 
     help = (
@@ -41,7 +42,6 @@ class Command(BaseCommand):
         "signal. Or show events and consumers, deliver events again, or drop them. Exit status: 0 "
         "done, 1 the database didn't answer, 2 usage error."
     )
-    requires_system_checks = ()  # those of ttl_odm are findings of ttl_check
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options of the worker, and the actions."""
