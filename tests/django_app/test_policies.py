@@ -185,6 +185,7 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
         ({"sessions.Gone": ExpireAt("at")}, "sessions.Gone"),
         ({"Session": ExpireAt("at")}, r"\['Session'\]: name a model by its app and its class"),
         ({models.Model: ExpireAt("at")}, "name a model by its app and its class"),
+        ({"shop.Proxied": 60}, "is a proxy of shop.Session: name that model"),
         ({"shop.Session": 60}, "declares a __ttl__ of its own"),
     ):
         with pytest.raises(TTLConfigurationError, match=message):
@@ -451,6 +452,9 @@ def test_a_model_that_was_swapped_for_another_has_no_table(backend: Backend) -> 
             assert not [target.table for target in report.targets if target.error]
             assert report.deleted == 1
             call_command("ttl_status")
+            setting = {"shop.Voucher": ExpireAt("at")}
+            with pytest.raises(TTLConfigurationError, match=r"for shop\.Link"):
+                list(policies_of(setting))
     finally:
         for name in ("voucher", "stub"):
             unbind(f"shop_{name}")

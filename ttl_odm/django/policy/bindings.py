@@ -542,6 +542,16 @@ def policies_of(setting: object) -> Iterator[tuple[Model, object, str]]:
             model = apps.get_model(label)
         except (LookupError, ValueError) as error:
             raise TTLConfigurationError(f"{where}: {error}") from error
+        if model._meta.swapped:
+            raise TTLConfigurationError(
+                f"{where}: the project has swapped {label} for {model._meta.swapped}, so it has no "
+                "table: name that model."
+            )
+        if model._meta.proxy:
+            concrete: Any = model._meta.concrete_model
+            raise TTLConfigurationError(
+                f"{where}: {label} is a proxy of {concrete._meta.label}: name that model."
+            )
         if hasattr(model, "__ttl__"):
             raise TTLConfigurationError(
                 f"{where}: {label} declares a __ttl__ of its own: remove one of the two."
