@@ -1,5 +1,6 @@
 """Statements about thousands of rows stay below the limits of databases."""
 
+# ruff: noqa: DJ008
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,10 @@ from django.db.models.functions import Lower
 
 from tests.django_app.data import raw, tables_of
 from tests.django_app.shop.models import Line, Order
+from tests.django_app.test_undeleted_rows import triggered
+from ttl_odm import Follows
 from ttl_odm.django import TTLModel
+from ttl_odm.sweeper import Skip, Sweeper
 from ttl_odm.testing import TTLClock
 
 if TYPE_CHECKING:
@@ -106,3 +110,48 @@ def test_many_rows_may_take_many_computed_keys_of_expired_ones(backend: Backend)
         clock.advance(3_600)
         Alias.objects.bulk_create(rows())
         assert Alias.objects.count() == Alias.all_objects.count() == 250
+
+
+@limited
+def test_any_number_of_followers_may_survive_their_delete(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Twig(models.Model):
+        __ttl__ = Follows("order")
+        order: Any = models.ForeignKey(Order, models.CASCADE, db_constraint=False)
+
+        class Meta:
+            app_label = "shop"
+
+    limit_values(monkeypatch)
+    with tables_of(Twig):
+        Order.objects.create(pk=1, code="a")
+        Twig.objects.bulk_create([Twig(order_id=1) for _ in range(MANY + 1)])
+        raw("DELETE FROM shop_order")
+        with triggered("shop_twig", "OLD.id > 1"), connection.execute_wrapper(check_values):
+            target = Sweeper(connection, Order).run_once().targets[-1]
+        assert (target.error, dict(target.skips)) == (None, {Skip.REFUSED: MANY})
+        assert target.referring == {"shop_twig": 1}
+
+
+@limited
+def test_any_number_of_followers_may_refer_to_one_of_them(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Twig(models.Model):
+        __ttl__ = Follows("order")
+        order: Any = models.ForeignKey(Order, models.CASCADE)
+        first: Any = models.ForeignKey("self", models.CASCADE, null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    limit_values(monkeypatch)
+    with tables_of(Twig), TTLClock() as clock:
+        Order.objects.create(pk=1, code="a")
+        Twig.objects.create(pk=1, order_id=1)
+        Twig.objects.bulk_create([Twig(order_id=1, first_id=1) for _ in range(MANY)])
+        clock.advance(3_600)
+        with connection.execute_wrapper(check_values):
+            Sweeper(connection, Order).run_once().raise_for_failures()
+        assert raw("SELECT COUNT(*) FROM shop_twig") == [(0,)]

@@ -347,8 +347,8 @@ def untie(expired: AnyQuerySet, field: AnyField) -> None:
     """Set a foreign key of expired rows to NULL."""
     with locking():
         keys = list(expired.values_list("pk", flat=True))
-    if keys:
-        rows = every(expired.model, expired.db).filter(pk__in=keys)
+    for some in chunks(keys):
+        rows = every(expired.model, expired.db).filter(pk__in=some)
         options.after_root(rows).update(**{field.name: None})
 
 

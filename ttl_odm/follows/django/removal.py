@@ -140,17 +140,17 @@ class FollowersRemoval(Removal):
         """Lock some rows and return their keys; first those to which no other row refers."""
         rows = removal.expired_rows(model, self.using).filter(condition)
         doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
-        if doomed:
-            rows = rows.exclude(pk__in=doomed)
         bound = _bound_references(model)
         free = rows
         for reference in bound:
             others = removal.every(model, self.using).filter(**{reference.name: OuterRef("pk")})
             free = free.filter(~Exists(others.exclude(pk=OuterRef("pk"))))
         for chosen in (free, rows) if bound else (rows,):
-            keys = list(removal.locked(chosen.values_list("pk", flat=True), self.using)[:size])
+            # Left out here: databases limit the number of values in a statement.
+            locked = removal.locked(chosen.values_list("pk", flat=True), self.using)
+            keys = [key for key in locked[: size + len(doomed)] if key not in doomed]
             if keys:
-                return keys
+                return keys[:size]
         return []
 
     def _remove(self, model: Model, keys: Sequence[Any]) -> int:
