@@ -13,8 +13,8 @@ import pytest
 from beanie import Document
 from pymongo import MongoClient
 
-from ttl_odm import TTLConfigurationError
-from ttl_odm.beanie import keep_lifetimes
+from ttl_odm import Follows, TTLConfigurationError
+from ttl_odm.beanie import TTLMixin, keep_lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,3 +249,15 @@ def test_a_class_without_a_lifetime_is_refused() -> None:
 
     with pytest.raises(TTLConfigurationError, match="Plain"):
         keep_lifetimes(Plain)
+
+
+def test_a_class_that_follows_another_is_refused() -> None:
+    class Memo(TTLMixin, Document):
+        __ttl__ = 3600
+
+    class Line(TTLMixin, Document):
+        __ttl__ = Follows(Memo, on={"memo": "id"})
+        memo: str
+
+    with pytest.raises(TTLConfigurationError, match=r"\(Line\): its documents have no life"):
+        keep_lifetimes(Memo, Line)

@@ -15,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from ttl_odm.beanie.gate.pymongo import TTLCollection, TTLDatabase
 from ttl_odm.beanie.policy.bindings import collection_name, declaration, registry_of
+from ttl_odm.core.extension import Extension
 from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ def keep_lifetimes(*models: type[Document]) -> None:
         models: The application's own classes, with their policies.
 
     Raises:
-        TTLConfigurationError: One of them has no policy.
+        TTLConfigurationError: One of them has no policy, or its documents follow others.
     """
     for model in models:
-        if declaration(model) is None:
+        declared = declaration(model)
+        if isinstance(declared, Extension):
+            raise TTLConfigurationError(
+                f"keep_lifetimes({model.__name__}): its documents have no lifetime of their own, "
+                "but expire with others. Leave it out, and pass the class of those."
+            )
+        if declared is None:
             raise TTLConfigurationError(
                 f"keep_lifetimes({model.__name__}): it has no lifetime. Pass the application's "
                 "own class, which has __ttl__."
