@@ -46,6 +46,7 @@ class SessionAdmin(TTLAdminMixin, admin.ModelAdmin):
     list_filter = (ExpiryFilter,)
     inlines = (Notes,)
     actions: ClassVar[Any] = [count]
+    save_as = True
     view_on_site = staticmethod(lambda obj: f"/sessions/{obj.pk}/")
 
 
@@ -124,6 +125,14 @@ def test_a_list_with_expired_rows_has_no_actions_and_no_forms(client: Client, wh
         assert absent not in shown
 
 
+@pytest.mark.parametrize("which", ["", "expired", "all"])
+def test_the_filter_counts_the_rows_of_each_choice(client: Client, which: str) -> None:
+    Session.objects.create(key="other", number=LIVE)
+    shown = text(client.get(LIST, {"_facets": "True", **({"ttl": which} if which else {})}))
+    counts = re.findall(r"(not purged yet|Live and expired) \((\d+)\)", shown)
+    assert counts == [("not purged yet", "1"), ("Live and expired", "3")]
+
+
 @pytest.mark.parametrize("which", ["expired", "all"])
 @pytest.mark.parametrize("action", ["delete_selected", "count"])
 def test_no_action_runs_on_expired_rows_and_nothing_is_logged(
@@ -156,8 +165,9 @@ def test_links_lead_to_a_page_that_can_be_read_only(client: Client) -> None:
     assert "dead-row" in page
     for absent in ('name="_save"', 'name="_continue"', "deletelink", 'name="key"', "/sessions/2/"):
         assert absent not in page
-    for absent in ('name="action"', 'value="count"'):
+    for absent in ('name="action"', 'value="count"', 'name="_saveasnew"'):
         assert absent not in page
+    assert 'name="_saveasnew"' in text(client.get(f"{LIST}{LIVE}/change/"))
     assert 'name="_save"' in text(client.get(f"{LIST}{LIVE}/change/"))
     assert "/sessions/1/" in text(client.get(f"{LIST}{LIVE}/change/"))
 

@@ -12,6 +12,7 @@ or delete.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import admin
@@ -78,6 +79,16 @@ class ExpiryFilter(admin.SimpleListFilter):
             return options.only_expired(queryset)
         return options.include_expired(queryset) if self.value() == "all" else queryset
 
+    def get_facet_queryset(self, changelist: ChangeList) -> dict[str, int]:
+        """Count the rows of each choice. Django counts all of them among the live rows."""
+        rows = changelist.get_queryset(self.request, exclude_parameters=self.expected_parameters())
+        counts = {}
+        for number, (value, _title) in enumerate(self.lookup_choices):
+            choice = copy(self)
+            choice.used_parameters = {**self.used_parameters, self.parameter_name: value}
+            counts[f"{number}__c"] = choice.queryset(self.request, rows).count()
+        return counts
+
 
 class TTLAdminMixin:
     """A read-only column ``expires`` for a ModelAdmin, on any model with a policy.
@@ -124,6 +135,12 @@ class TTLAdminMixin:
         else:
             setattr(obj, _READS_EXPIRED, True)
         return obj
+
+    def has_add_permission(self, request: HttpRequest, *obj: Model | None) -> bool:
+        """Whether a user may add a row; not from the page of an expired one ("Save as new")."""
+        parent: Any = super()
+        is_forbidden = hasattr(request, _READS_EXPIRED)
+        return not is_forbidden and bool(parent.has_add_permission(request, *obj))
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Whether a user may change a row; no user may change an expired one."""
