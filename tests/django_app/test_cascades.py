@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 from django.db import IntegrityError, connections, models, transaction
+from django.db.models.signals import post_delete
 
 from tests.django_app.data import kill, raw, tables_of
 from ttl_odm import Follows, Stored
@@ -402,3 +403,59 @@ def test_a_live_row_that_is_unlinked_keeps_its_end(backend: Backend, on_delete: 
         assert report.deleted == 1
         assert {jar.shelf_id for jar in Jar.objects.filter(pk__in=[1, 2])}.isdisjoint([1, 2])
         assert dict(raw("SELECT id, _ts FROM shop_jar")) == before
+
+
+@contextmanager
+def branches(hook: Any = None) -> Iterator[Any]:
+    """Branch 2 has expired: 1 is above it, 3 and 4 are below it, and 5 is alone."""
+
+    class Branch(TTLModel):
+        __ttl__ = 3600
+        __ttl_on_purged__ = hook
+        parent = models.ForeignKey("self", models.CASCADE, null=True)
+
+        class Meta:
+            app_label = "shop"
+
+    with tables_of(Branch):
+        for key, parent in ((1, None), (2, 1), (3, 2), (4, 3), (5, None)):
+            Branch.objects.create(pk=key, parent_id=parent)
+        kill(Branch, [2])
+        yield Branch
+
+
+@pytest.mark.parametrize(
+    ("how", "left"), [("sweep", {1, 5}), ("delete", {5}), ("insert", {1, 2, 5})]
+)
+def test_live_rows_go_with_an_expired_row_of_their_own_table(
+    backend: Backend, how: str, left: set[int]
+) -> None:
+    told: list[int] = []
+
+    def tell(instance: Any, **_: Any) -> None:
+        told.append(instance.pk)
+
+    with branches() as branch:
+        post_delete.connect(tell, branch)
+        if how == "sweep":
+            report = Sweeper(connections["default"], branch).run_once()
+            assert (report.deleted, dict(report.targets[0].skips)) == (1, {})
+        elif how == "delete":
+            branch.objects.get(pk=1).delete()
+        else:
+            branch.objects.create(pk=2)
+        assert set(branch.all_objects.values_list("pk", flat=True)) == left
+    assert sorted(told) == ([1, 2, 3, 4] if how == "delete" else [2, 3, 4])
+
+
+def test_live_rows_that_are_reported_keep_an_expired_row_of_their_own_table(
+    backend: Backend,
+) -> None:
+    heard: list[Purged] = []
+    with branches(heard.append) as branch:
+        (target,) = Sweeper(connections["default"], branch).run_once().targets
+        assert (target.deleted, dict(target.skips)) == (0, {Skip.RESTRICTED: 1})
+        with pytest.raises(IntegrityError, match="blocks this write"), transaction.atomic():
+            branch.objects.create(pk=2)
+        assert branch.all_objects.count() == 5
+    assert heard == []

@@ -269,6 +269,9 @@ class Removal:
         try:
             collector.collect(rows)
             self._check_recorded(collector, family)
+            if self._delete_along(collector, family, objs):
+                collector = Collector(self.using)
+                collector.collect(rows)
             _keep_lifetimes(collector)
             with options.purging(frozenset(model._meta.db_table for model in family)):
                 _, deleted = collector.delete()
@@ -299,6 +302,26 @@ class Removal:
             if objs:
                 raise recorded_error(model, objs)
 
+    def _delete_along(
+        self, collector: Any, family: Sequence[Model], objs: Sequence[Instance]
+    ) -> bool:
+        """Delete the live rows that refer to expired ones of their own table; return if any did.
+
+        The DELETEs of a purge take only expired rows of these tables.
+        """
+        along = _live_rows_along(collector, family, objs)
+        below: Any = Collector(self.using)
+        for instances in along:
+            model = type(instances[0])
+            if is_recorded(model, self.hooks_below.named):
+                raise recorded_error(model, instances)
+            below.collect(instances)
+        if along:
+            _keep_lifetimes(below)
+            with removing((model, obj.pk) for model in family for obj in objs):
+                below.delete()
+        return bool(along)
+
     def _purged(self, objs: Sequence[Instance]) -> Purged:
         with_rows = self._sink is not None or self.hooks.wants_rows(self._table)
         rows = [
@@ -315,6 +338,21 @@ class Removal:
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
+
+
+def _live_rows_along(
+    collector: Any, family: Sequence[Model], objs: Sequence[Instance]
+) -> list[list[Instance]]:
+    """Return the live rows that a collector deletes in the tables of the expired ones, by model.
+
+    They refer to these, directly or not, by foreign keys with CASCADE. Rows that are being removed
+    already are left out.
+    """
+    keys, along = {obj.pk for obj in objs}, []
+    for model in family:
+        others = keys | being_removed(model)
+        along.append([obj for obj in collector.data.get(model, ()) if obj.pk not in others])
+    return [instances for instances in along if instances]
 
 
 def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:
