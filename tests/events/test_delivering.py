@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -105,6 +106,28 @@ def test_an_event_that_failed_too_often_is_dead(engine: Engine, ttl_clock: TTLCl
     with engine.connect() as connection:
         row = connection.execute(select(deliveries)).one()
     assert (row.deliveries, row.next_at, row.error) == (2, None, "RuntimeError: no 2")
+
+
+def test_the_time_limit_of_a_queue_ends_the_worker_and_the_event_comes_again(
+    engine: Engine, ttl_clock: TTLClock
+) -> None:
+    model = seat_hold()
+    limit, got = SoftTimeLimitExceeded(), list[Expiry]()
+
+    def release(event: Expiry) -> None:
+        got.append(event)
+        if len(got) == 2:
+            raise RuntimeError from limit
+
+    on_expired(model, name="release", attempts=1)(release)
+    expire(engine, ttl_clock, model, "A1", "A2", "A3")
+    with pytest.raises(SoftTimeLimitExceeded) as raised:
+        EventWorker(engine, model).run_once()
+    assert raised.value is limit
+    assert len(got) == 2
+    ttl_clock.advance(60)
+    assert EventWorker(engine, model).run_once() == Delivered(done=2)
+    assert len({event.id for event in got}) == 3
 
 
 def test_rests_grow_to_an_hour() -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 
 from tests.events.mongo_holds import HOUR, expire, handled, keys, outbox, seat_hold, waiting
 from tests.mongo.sweeping import swept
@@ -91,6 +92,27 @@ async def test_an_event_that_failed_too_often_is_dead(
         assert await worker.run_once() == Delivered()
         (row,) = outbox(place, "deliveries")
     assert (row["deliveries"], row["next_at"], row["error"]) == (2, None, "RuntimeError: $no 2")
+
+
+async def test_the_time_limit_of_a_queue_ends_the_worker_and_the_event_comes_again(
+    mongodb_url: str, ttl_clock: TTLClock
+) -> None:
+    model, got = seat_hold(), list[Expiry]()
+
+    async def release(event: Expiry) -> None:
+        got.append(event)
+        if len(got) == 1:
+            raise SoftTimeLimitExceeded
+
+    on_expired(model, name="release", attempts=1)(release)
+    async with swept(mongodb_url, model) as place:
+        await expire(place, ttl_clock, "A1", "A2")
+        worker = AsyncEventWorker(place.database, model)
+        with pytest.raises(SoftTimeLimitExceeded):
+            await worker.run_once()
+        assert len(got) == 1
+        ttl_clock.advance(60)
+        assert await worker.run_once() == Delivered(done=2)
 
 
 async def test_an_event_whose_worker_died_comes_again(

@@ -26,7 +26,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import Handler, adapter_of, handlers, rest_after
 from ttl_odm.events.intervals import Resubscription
 from ttl_odm.sweeper import AsyncSweeper, Ending, StoreError, Sweeper, TransientStoreError
-from ttl_odm.sweeper.stop import Stop
+from ttl_odm.sweeper.stop import Stop, time_limit_of
 
 if TYPE_CHECKING:
     from ttl_odm.events.outbox import (
@@ -206,7 +206,13 @@ class Worker:
     def _failed(
         self, handler: Handler, delivery: Delivery, error: Exception
     ) -> tuple[str, timedelta | None]:
-        """The error to keep of a delivery that has failed, and the rest before the next one."""
+        """The error to keep of a delivery that has failed, and the rest before the next one.
+
+        The time limit of a queue, in whose task the worker runs, is raised again: the handler
+        hasn't failed.
+        """
+        if (limit := time_limit_of(error)) is not None:
+            raise limit
         event, text = delivery.event, f"{type(error).__name__}: {error}"
         is_dead = event.delivery >= handler.attempts
         logger.warning(
