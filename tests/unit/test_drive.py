@@ -455,8 +455,9 @@ def test_a_lease_that_was_lost_is_not_given_back() -> None:
         store.advance(100)
         store.leases.acquire("ttl_odm", "them", 60)
 
+    made = Sweeper(store, on_progress=steal, batch_size=10)
     # The clock of the lease has moved on, the sweeper's hasn't, so it asks before it must.
-    made = Sweeper(store, on_progress=steal, batch_size=10, lease_duration=0.001)
+    made._lease_duration = 0.001
     report = made.run_once()
     assert report.ended is Ending.LEASE_LOST
     assert store.leases.read("ttl_odm").holder == "them"

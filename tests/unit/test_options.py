@@ -124,6 +124,12 @@ def test_what_no_database_or_fuse_can_reckon_with_is_refused(name: str) -> None:
         Sweeper(InMemoryStore(), **{name: number})
 
 
+def test_a_lease_lasts_a_second_or_longer() -> None:
+    assert lease_duration_of({"lease_duration": 1}) == 1
+    with pytest.raises(TTLConfigurationError, match=r"^lease_duration = 0.5: give at least 1 sec"):
+        Sweeper(InMemoryStore(), lease_duration=0.5)
+
+
 @pytest.mark.parametrize("name", ["force", "dry_run", "replicate"])
 def test_a_flag_is_no_text(name: str) -> None:
     for value in ("false", "no", 0, 1, []):

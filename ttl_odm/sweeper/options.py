@@ -64,6 +64,8 @@ HooksOption: TypeAlias = "_HooksOfOne | Mapping[str, _HooksOfOne] | None"
 
 LEASE_NAME: Final = "ttl_odm"
 LEASE_DURATION: Final = 60.0
+SHORTEST_LEASE: Final = 1.0
+"""Seconds. Batches take less than a lease, so with a shorter one a sweep would crawl."""
 
 WAIT: Final = "wait"
 EXIT: Final = "exit"
@@ -136,7 +138,8 @@ class SweepOptions(TypedDict, total=False):
         lease: True to hold a lease if the store supports leases, False for none, or an object that
             keeps leases elsewhere (`Leases`, `AsyncLeases`).
         lease_name: Sweepers with the same lease name on the same database take turns.
-        lease_duration: Seconds after which another sweeper takes over from one that died.
+        lease_duration: Seconds, at least 1, after which another sweeper takes over from one that
+            died.
     """
 
     max_rows: int | None
@@ -316,7 +319,14 @@ def leases_of(options: SweepOptions, store: object) -> Leases | AsyncLeases | No
 
 def lease_duration_of(options: SweepOptions) -> float:
     """Return the seconds that the lease lasts."""
-    return _number(options, "lease_duration", most=LONGEST) or LEASE_DURATION
+    seconds = _number(options, "lease_duration", most=LONGEST)
+    if seconds is None:
+        return LEASE_DURATION
+    if seconds < SHORTEST_LEASE:
+        raise TTLConfigurationError(
+            f"lease_duration = {seconds:g}: give at least {SHORTEST_LEASE:g} second."
+        )
+    return seconds
 
 
 def lease_name_of(options: SweepOptions) -> str:
