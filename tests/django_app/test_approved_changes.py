@@ -389,11 +389,12 @@ def test_a_number_has_one_form(made: SimpleNamespace, scope: Any) -> None:
 def test_a_scope_that_no_row_can_have_is_rejected(made: SimpleNamespace) -> None:
     of_visits: list[Any] = ["abc", "", True, 1.5, 2**70, [1]]
     of_messages: list[Any] = [7, True, "", "x" * 21, "a\0", "\ud800"]
+    reason = r"the column holds|a scope has 1 to 20 characters"
     for model, scopes in ((made.Visit, of_visits), (made.Message, of_messages)):
         for scope in scopes:
-            with pytest.raises(TTLConfigurationError, match="the column holds"):
+            with pytest.raises(TTLConfigurationError, match=reason):
                 set_policy(model, 60, scope=scope, by="ann")
-            with pytest.raises(TTLConfigurationError, match="the column holds"):
+            with pytest.raises(TTLConfigurationError, match=reason):
                 preview_policy(model, 60, scope=scope)
         assert [row.scope for row in stored_policies(model)] == [None]
     with pytest.raises(CommandError, match="the column holds whole numbers"):

@@ -64,7 +64,9 @@ class ScopeColumn:
             self._reject(value, f"give a str, not {type(value).__name__}")
         longest = LONGEST_SCOPE if self.longest is None else min(self.longest, LONGEST_SCOPE)
         if not 1 <= len(value) <= longest:
-            self._reject(value, f"a scope has 1 to {longest} characters")
+            raise TTLConfigurationError(
+                f"{self.where} = {short_repr(value)}: a scope has 1 to {longest} characters."
+            )
         if "\0" in value or not is_encodable(value):
             self._reject(value, "the database can't store NUL or half of a surrogate pair")
         if value.endswith(" ") and not self.keeps_blanks:

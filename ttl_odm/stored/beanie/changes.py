@@ -162,7 +162,10 @@ def scope_of(model: type, scope: object) -> Any:
                 is_bool = isinstance(scope, bool)
                 value = None if is_bool else TypeAdapter(info.annotation).validate_python(scope)
             except ValidationError:
-                value = None
+                raise TTLConfigurationError(
+                    f"{model.__name__}.{stored.by} = {short_repr(scope)}: no document can have "
+                    "this value, because the field doesn't accept it."
+                ) from None
     value = value.value if isinstance(value, Enum) else value
     if not is_scope(value):
         raise TTLConfigurationError(
