@@ -8,8 +8,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from beanie import Document, Insert, UnionDoc, after_event
+from beanie import Document, Insert, Replace, UnionDoc, after_event
 
+from tests.mongo.following import transaction
 from tests.mongo.models import Adopted, Event, Tracked, Visit, Voucher, World, opened
 from ttl_odm import NEVER, TTL, ExpiredError, InvalidTTL, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, expire_at, expire_in, inherit_ttl, persist
@@ -394,3 +395,34 @@ async def test_an_action_after_the_insert_changes_the_lifetime(mongodb_url: str)
         hold.name = "Ann"
         await hold.save()
         assert world.stored(Hold, 1)["ttl"] == 60
+
+
+async def test_an_action_after_a_replace_keeps_what_it_sets(mongodb_url: str) -> None:
+    class Hold(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int  # type: ignore[assignment]
+
+        @after_event(Replace)
+        def shorten(self) -> None:
+            seen.append(self.last_modified)
+            self.ttl = 60
+
+    seen: list[Any] = []
+    async with opened(mongodb_url, [Hold]) as world:
+        hold = await Hold(id=1).insert()
+        await hold.replace()
+        written = world.stored(Hold, 1)
+        assert (hold.ttl, hold.last_modified, written["ttl"]) == (60, seen[0], None)
+        assert seen[0] == written["_ts"]
+
+
+async def test_a_replace_takes_its_session_by_position(mongodb_url: str) -> None:
+    class Hold(TTLMixin, Document):
+        __ttl__ = 3600
+        id: int  # type: ignore[assignment]
+
+    async with opened(mongodb_url, [Hold]) as world:
+        hold = await Hold(id=1).insert()
+        async with transaction(world) as session:
+            await hold.replace(False, session)  # noqa: FBT003 (Beanie's parameter)
+        assert hold.last_modified == world.stored(Hold, 1)["_ts"]

@@ -254,6 +254,7 @@ class WriteWatch:
         collection: The full name of the collection.
         key: The document's key, None while it has none.
         unmatched: Called if the write matches nothing; may raise an error.
+        on_match: Called if it matches.
         unless_expired: Called by an upsert before it inserts.
         inserts: Whether an upsert may insert; otherwise it is sent as an update.
         matched: Whether the write matched; None as long as this is unknown.
@@ -267,6 +268,7 @@ class WriteWatch:
     inserts: bool = True
     matched: bool | None = None
     inserted: Callable[[Filter], None] | None = None
+    on_match: Callable[[], Awaitable[None]] | None = None
 
 
 _watch: ContextVar[WriteWatch | None] = ContextVar("ttl_odm_watch", default=None)
@@ -301,8 +303,9 @@ async def note_match(collection: str, filter: Filter, *, matched: bool) -> None:
     watch = _watch_of(collection, filter)
     if watch is not None:
         watch.matched = matched
-        if watch.unmatched is not None and not matched:
-            await watch.unmatched()
+        call = watch.on_match if matched else watch.unmatched
+        if call is not None:
+            await call()
 
 
 def may_insert(collection: str, filter: Filter) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
@@ -31,6 +31,9 @@ from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
 Result = TypeVar("Result")
+
+_REPLACE: Final = ("ignore_revision", "session", "bulk_writer")
+"""The first parameters of Beanie's replace."""
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -94,11 +97,22 @@ def _may_be_undone(options: Mapping[str, Any]) -> bool:
 
 
 async def write(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
-    """Run one of Beanie's writes; raise an `ExpiredError` if the document has expired.
+    """Run one of Beanie's writes; raise an `ExpiredError` if the document has expired."""
+    return await _write(document, partial(method, *args, **kwargs), kwargs)
 
-    It is raised as soon as the gate finds no document, since Beanie may ignore that.
+
+async def _write(
+    document: Document,
+    method: Callable[[], Awaitable[Result]],
+    options: Mapping[str, Any],
+    on_match: Callable[[], Awaitable[None]] | None = None,
+) -> Result:
+    """Run a write; raise an `ExpiredError` if the document has expired.
+
+    It is raised as soon as the gate finds no document, since Beanie may ignore that. `on_match` is
+    called as soon as the gate has found and written it.
     """
-    copy, session = copy_of(document), kwargs.get("session")
+    copy, session = copy_of(document), options.get("session")
 
     async def reject_expired() -> None:
         error = await expiry_error(document, session, copy)
@@ -106,13 +120,14 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
             raise error
 
     with (
-        _saving(document, copy, kwargs) as unless_expired,
+        _saving(document, copy, options) as unless_expired,
         watching(
             collection_of(document).full_name, key_of(document), reject_expired, unless_expired
         ) as watch,
     ):
+        watch.on_match = on_match
         try:
-            return await method(*args, **kwargs)
+            return await method()
         except ExpiredError:
             raise
         except (AttributeError, DocumentNotFound, RevisionIdWasChanged) as error:
@@ -163,18 +178,26 @@ def _saving(
 
 
 async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
-    """Run Beanie's replace, and read the stamp, which Beanie doesn't."""
-    result = await write(document, method, *args, **kwargs)
+    """Run Beanie's replace, and read the stamp, which Beanie doesn't.
+
+    It is read as soon as the document is stored: actions after the replace may change it again.
+    """
+    options = {**dict(zip(_REPLACE, args, strict=False)), **kwargs}
     policy = _own_policy(type(document))
-    if isinstance(policy, TTL) and kwargs.get("bulk_writer") is None:
+
+    async def read() -> None:
         row = await on_primary(collection_of(document)).find_one(
             {"_id": key_of(document)},
             dict.fromkeys(deciding_fields(policy), 1),
-            session=kwargs.get("session"),
+            session=options.get("session"),
         )
         if row is not None:
             learn(document, row, policy)
-    return result
+
+    reads = isinstance(policy, TTL) and options.get("bulk_writer") is None
+    return await _write(
+        document, partial(method, *args, **kwargs), options, read if reads else None
+    )
 
 
 async def delete(
