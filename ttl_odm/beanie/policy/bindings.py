@@ -46,7 +46,7 @@ from ttl_odm.core.policy import (
     default_extension,
     instant_field,
 )
-from ttl_odm.core.values import MAX_TTL, NEVER
+from ttl_odm.core.values import MAX_TTL, NEVER, short_repr
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import hooks
 
@@ -513,13 +513,18 @@ def extension_of(model: type) -> Extension | None:
 
 def check_enforced(model: type) -> None:
     """Reject a class that declares how long its documents live, but has no policy in force."""
+    entry = entry_of(model)
     declared = declaration(model, default=_NOTHING)
-    if declared is not _NOTHING and entry_of(model) is None:
+    if declared is not _NOTHING and entry is None:
         raise unenforced(model, declared, "TTLMixin", base="Document")
 
 
 def entry_of(model: type) -> Entry | None:
     """Return the policy or rule of a document class's collection, None if it has neither."""
+    if not (isinstance(model, type) and hasattr(model, "get_settings")):
+        raise TTLConfigurationError(
+            f"{short_repr(model)} is not a document class: pass classes, not a list of them."
+        )
     try:
         collection = collection_of(model)
     except CollectionWasNotInitialized as error:
