@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, mapped_column
 
 from tests.migrations.conftest import fill, models
 from tests.migrations.projects import catalogue
+from tests.migrations.swept import run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -395,3 +396,30 @@ def test_a_foreign_key_that_will_keep_rows_is_logged(
     here.upgrade()
     said = "__ttl__ = Follows('session_id') on the referring model" in caplog.text
     assert said is not bool(rule)
+
+
+@pytest.mark.databases("mariadb", "mysql")
+@pytest.mark.every_server
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("SET('z', 'a', 'm')", ["", "z", "a", "m", "z,a", "z,m", "z,a,m"]),
+        ("ENUM('z', 'a', 'm')", ["z", "a", "m"]),
+        ("TIME(6)", ["01:00:00.5", "-100:30:00", "100:00:00", "-00:00:01", "05:00:00"]),
+        ("FLOAT", ["0.1", "0.2", "0.3", "0.7", "1.7"]),
+    ],
+)
+def test_a_backfill_walks_keys_that_python_reads_in_another_form(
+    engine: Engine, project: Any, kind: str, keys: list[str]
+) -> None:
+    with engine.begin() as connection:
+        columns = f"k {kind}, n INT, seen_at DATETIME DEFAULT '2020-01-01', PRIMARY KEY (k, n)"
+        connection.execute(text(f"CREATE TABLE web_sessions ({columns})"))
+        for key in keys:
+            row = {"key": key}
+            connection.execute(text("INSERT INTO web_sessions (k, n) VALUES (:key, 1)"), row)
+            connection.execute(text("INSERT INTO web_sessions (k, n) VALUES (:key, 2)"), row)
+    here = project(ttl_odm={"batch_rows": 2})
+    here.revision("op.add_ttl('web_sessions', 3600, backfill='seen_at')")
+    here.upgrade()
+    assert run(engine, "SELECT DISTINCT _ts FROM web_sessions") == [(1_577_836_800_000_000,)]

@@ -62,8 +62,8 @@ KNOWN: Final = (
     # A range of keys that begins where the one before ended, and one that begins at the beginning.
     (
         _WALK,
-        "compared(columns, gt, gt, resume, clock)",
-        "compared(columns, gt, lambda a, b: a >= b, resume, clock)",
+        "compared(in_order(columns, dialect), gt, gt, resume, clock)",
+        "compared(in_order(columns, dialect), gt, lambda a, b: a >= b, resume, clock)",
     ),
     (_WALK, "resume=None if last is None else tuple(last)", "resume=resume"),
     (_WALK, "resume=(end, pages) if end < pages", "resume=(first, pages) if end < pages"),

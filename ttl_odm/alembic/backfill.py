@@ -11,13 +11,15 @@ import logging
 import sys
 from contextlib import contextmanager
 from functools import partial
+from operator import gt, le, lt
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import DateTime, and_, func, literal_column, select, text, tuple_, update
+from sqlalchemy import DateTime, and_, func, literal_column, select, text, update
 
 from ttl_odm.alembic.reflection import read_columns
 from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.sweep.table_walk import compared, in_order, places_of
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sweeper.text import counted
 
@@ -89,11 +91,11 @@ class Backfill:
         last: Row[Any] | None = None
         with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
-                after = and_(True) if last is None else self._compare(">", last)  # noqa: FBT003
+                after = and_(True) if last is None else self._compare(gt, gt, last)  # noqa: FBT003
                 bound = self._end_of_batch(after, settings.batch_rows)
                 if bound == last:
-                    bound = None  # a key that isn't read exactly, such as a FLOAT: all the rest
-                within = after if bound is None else and_(after, self._compare("<=", bound))
+                    bound = None  # a key that isn't read exactly, such as a REAL: all the rest
+                within = after if bound is None else and_(after, self._compare(lt, le, bound))
                 statement = self._change.where(within)
                 begin = monotonic()
                 self._runner.patiently(partial(connection.execute, statement), "locks on rows")
@@ -109,15 +111,16 @@ class Backfill:
         """Return the last key of the next batch; None if the rest of the table doesn't fill it."""
         if not self._key:
             return None
-        query = select(*self._key).select_from(self._table).order_by(*self._key)
+        places = places_of(self._key, self._runner.dialect)
+        query = select(*places).select_from(self._table).order_by(*self._key)
         query = query.where(after).offset(size - 1).limit(1)
         return self._runner.connection.execute(query).one_or_none()
 
-    def _compare(self, sign: str, key: Row[Any]) -> ColumnElement[bool]:
-        if len(self._key) == 1:
-            return self._key[0].op(sign, is_comparison=True)(key[0])
-        types = [column.type for column in self._key]
-        return tuple_(*self._key).op(sign, is_comparison=True)(tuple_(*key, types=types))
+    def _compare(
+        self, first: Callable[[Any, Any], Any], last: Callable[[Any, Any], Any], key: Row[Any]
+    ) -> ColumnElement[bool]:
+        dialect = self._runner.dialect
+        return compared(in_order(self._key, dialect), first, last, tuple(key), clock_of(dialect))
 
 
 _ON_UPDATE: Final = text(

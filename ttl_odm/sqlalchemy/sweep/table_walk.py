@@ -11,9 +11,27 @@ from functools import partial
 from operator import gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnClause, String, and_, cast, column, func, literal, or_, select, tuple_
+from sqlalchemy import (
+    ColumnClause,
+    Float,
+    String,
+    Time,
+    and_,
+    cast,
+    column,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    type_coerce,
+)
+from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, UserDefinedType
 
+from ttl_odm.dialects import MYSQL_FAMILY
+from ttl_odm.sqlalchemy.compat import undecorated
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.purge.statements import KeyRange
@@ -27,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Table
+    from sqlalchemy.engine import Dialect
+    from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.time.clock import Clock
@@ -120,20 +140,22 @@ def _next_keys(
 ) -> KeyRange | None:
     """Find the next rows in the order of their primary key, expired or not."""
     columns = key_columns(binding.table)
-    clock = clock_of(connection.dialect)
+    clock, dialect = clock_of(connection.dialect), connection.dialect
 
     def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
-        return [] if resume is None else [compared(columns, gt, gt, resume, clock)]
+        return [compared(in_order(columns, dialect), gt, gt, resume, clock)] if resume else []
 
-    keys = select(*columns).where(*after(columns)).order_by(*columns)
+    places = places_of(columns, dialect)
+    keys = select(*places).where(*after(columns)).order_by(*columns)
     last = connection.execute(
         keys.offset(size - 1).limit(1).options(include_expired())
     ).one_or_none()
 
     def bounds(source: FromClause) -> list[ColumnElement[bool]]:
         ours = [source.c[key.key] for key in columns]
-        until = [] if last is None else [compared(ours, lt, le, tuple(last), clock)]
-        return [*after(ours), *until]
+        if last is None:
+            return after(ours)
+        return [*after(ours), compared(in_order(ours, dialect), lt, le, tuple(last), clock)]
 
     # Most stretches have nothing to delete: then no DELETE reads them again.
     table, expired = binding.table, partial(expired_in, connection, binding)
@@ -142,10 +164,46 @@ def _next_keys(
         rows,
         bounds,
         expired,
-        again=resume,
+        again=resume or (),  # not None, with which a sweep ends
         resume=None if last is None else tuple(last),
         oldest=oldest,
     )
+
+
+def in_order(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[ColumnElement[Any]]:
+    """Return a key's columns, with the types by which to compare them in the order of their index.
+
+    MariaDB and MySQL order ENUM and SET by their numbers, but compare them with texts as texts.
+    """
+    return [type_coerce(key, _place_type(key, dialect)) for key in columns]
+
+
+def places_of(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[ColumnElement[Any]]:
+    """Return a key as the values with which `in_order` is compared; drivers may read it inexactly.
+
+    SQLAlchemy reads MariaDB's and MySQL's TIME as the time of a day, which longer and negative
+    times aren't. FLOAT is read with fewer digits than it has.
+    """
+    return [_place_of(key, _place_type(key, dialect)) for key in columns]
+
+
+def _place_of(key: ColumnElement[Any], type_: TypeEngine[Any]) -> ColumnElement[Any]:
+    if type_ is key.type:
+        return key
+    if isinstance(type_, String):
+        return cast(key, type_)
+    return type_coerce(key, type_) + literal_column("0e0" if isinstance(type_, Float) else "0")
+
+
+def _place_type(key: ColumnElement[Any], dialect: Dialect) -> TypeEngine[Any]:
+    if dialect.name not in MYSQL_FAMILY:
+        return key.type
+    type_ = undecorated(key.type, dialect)
+    if isinstance(type_, (mysql.ENUM, mysql.SET)):
+        return BigInteger()
+    if isinstance(type_, Time):
+        return String()
+    return Float() if isinstance(type_, Float) else key.type
 
 
 def compared(
