@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,7 @@ from ttl_odm.sqlalchemy.policy.schema import AddSweepColumns, sweep_columns, swe
 from ttl_odm.sqlalchemy.purge.errors import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ttl_odm.alembic.target_schema import Sweep
 
@@ -45,6 +46,11 @@ SELECT partition_method, partition_expression FROM information_schema.partitions
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 AND partition_name IS NOT NULL LIMIT 1
 """
+
+_ENGINE: Final = text(
+    "SELECT engine FROM information_schema.tables "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
 
 
 class MySQLSteps(Steps[MySQL]):
@@ -170,7 +176,11 @@ class MySQLSteps(Steps[MySQL]):
         self.run.at_length(f"ALTER TABLE {self.table} {', '.join(parts)}, {COPY}")
 
     def refuse_copies(self, sweep: Sweep | None) -> None:
-        """Reject adding or dropping virtual columns of a table that MariaDB partitions."""
+        """Reject virtual columns that the engine doesn't index, or MariaDB's copying of partitions.
+
+        MariaDB copies a partitioned table to add or drop them.
+        """
+        self._refuse_engine(sweep)
         virtual, complete = len(self.existing.virtual), len((INHERITED_END, OWN_END))
         changes = virtual < complete if sweep in INDEXED else virtual and sweep == "scan"
         if self.target.dates is None and changes and not self.may_copy and self._copies_virtual:
@@ -179,6 +189,20 @@ class MySQLSteps(Steps[MySQL]):
                 "table to add or drop the columns of the sweeper's indexes. Writers wait until "
                 "it is copied. Write copy_table=True if that is acceptable. (To add TTL without "
                 "them, write sweep='scan'.)"
+            )
+
+    def _refuse_engine(self, sweep: Sweep | None) -> None:
+        if self.run.offline or self.target.dates is not None or sweep not in INDEXED:
+            return
+        table = self.target.table
+        names = {"schema": table.schema, "table": table.name}
+        engine = self.run.connection.scalar(_ENGINE, names)
+        if engine not in (None, "InnoDB"):
+            raise MigrationRefusedError(
+                f"Table {self.target.label} has the engine {engine}, but only InnoDB indexes the "
+                "virtual columns by which a sweep finds expired rows. Write sweep='scan' here and "
+                "__ttl_sweep__ = 'scan' in the model, or convert the table first: "
+                f"ALTER TABLE {self.target.plain(self.dialect)} ENGINE=InnoDB."
             )
 
     def add_indexes(self) -> None:
@@ -203,15 +227,35 @@ class MySQLSteps(Steps[MySQL]):
                 # In one statement, so that the sweeper always has an index.
                 is_misled = name == self.existing.misled
                 replaced = f"DROP INDEX {self.quote(name)}, " if is_misled else ""
-                change = f"{replaced}{sql}, {self._without_copy}"
-                self.run.at_length(f"ALTER TABLE {self.table} {change}")
+                change = f"ALTER TABLE {self.table} {replaced}{sql}, {self._without_copy}"
+                with self._building(name):
+                    self.run.at_length(change)
+
+    @contextmanager
+    def _building(self, name: str) -> Iterator[None]:
+        """Reject an index that can't be built or dropped while others write.
+
+        Raises:
+            MigrationRefusedError: The table's engine isn't InnoDB.
+        """
+        try:
+            yield
+        except DBAPIError as error:
+            if code_of(error.orig) not in _NOT_INSTANT:
+                raise
+            raise MigrationRefusedError(
+                f"Index {name!r} of table {self.target.label} can't be built or dropped while "
+                f"others write: {in_short(error)} If writers may wait, replace this operation by "
+                "op.create_index or op.drop_index with the same name."
+            ) from error
 
     def drop_indexes(self) -> None:
         """Drop the indexes one by one, then the columns: together they would copy the table."""
         for name in reversed(self.indexes_to_drop):
             if self.is_there(name in self.existing.indexes):
-                drop = f"DROP INDEX {self.quote(name)}"
-                self.run.briefly([f"ALTER TABLE {self.table} {drop}, {self._without_copy}"])
+                drop = f"ALTER TABLE {self.table} DROP INDEX {self.quote(name)}"
+                with self._building(name):
+                    self.run.briefly([f"{drop}, {self._without_copy}"])
         names = () if self.target.dates is not None else (OWN_END, INHERITED_END)
         drops = [
             f"DROP COLUMN {name}" for name in names if self.is_there(name in self.existing.virtual)
