@@ -1,4 +1,4 @@
-"""Rows that the application keeps from being deleted, in the mode `__ttl_purge__ = "orm"`."""
+"""Rows that the application keeps from being deleted: by ORM events, or by a trigger."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import event, func, insert, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, with_loader_criteria
 
-from tests.sql.sweeping import HOUR, add, add_at_once, left
+from tests.sql.sweeping import HOUR, add, add_at_once, left, sweeps
 from ttl_odm.sqlalchemy import TTLMixin, include_expired
-from ttl_odm.sweeper import AsyncSweeper, HookError, Purged, Skip, Sweeper
+from ttl_odm.sweeper import AsyncSweeper, HookError, Pace, Purged, Skip, Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 
-def cart(heard: list[Any] | None = None) -> Any:
+def cart(heard: list[Any] | None = None, purge: str = "orm", sweep: str = "index") -> Any:
     class Base(DeclarativeBase):
         pass
 
     class Cart(TTLMixin, Base):
         __tablename__ = "carts"
         __ttl__ = HOUR
-        __ttl_purge__ = "orm"
+        __ttl_purge__ = purge
+        __ttl_sweep__ = sweep
         __ttl_on_purged__ = None if heard is None else heard.append
 
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -179,3 +180,26 @@ def test_rows_that_a_trigger_keeps_without_an_error_are_not_counted(
     report.raise_for_failures()
     assert (report.deleted, dict(report.targets[0].skips)) == (3, {Skip.REFUSED: 1})
     assert keys(heard) == [1, 2, 4]
+
+
+@sweeps
+@pytest.mark.databases("sqlite", "postgres")
+@pytest.mark.every_server
+def test_rows_that_a_trigger_keeps_without_an_error_hide_no_others(
+    engine: Engine, made: Any, sweep: str
+) -> None:
+    model = made(cart(purge="delete", sweep=sweep))
+    with engine.begin() as connection:
+        add_at_once(connection, "carts", 20)
+        if engine.dialect.name == "sqlite":
+            body = "SELECT RAISE(IGNORE); END"
+            trigger = f"BEFORE DELETE ON carts WHEN OLD.id < 5 BEGIN {body}"
+        else:
+            body = "BEGIN IF OLD.id < 5 THEN RETURN NULL; END IF; RETURN OLD; END"
+            function = f"CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
+            connection.execute(text(function))
+            trigger = "BEFORE DELETE ON carts FOR EACH ROW EXECUTE FUNCTION keep()"
+        connection.execute(text(f"CREATE TRIGGER keep {trigger}"))
+    for deleted in (15, 0):
+        (target,) = Sweeper(engine, model, pace=Pace(3, 1, 3, 1.0)).run_once().targets
+        assert (target.deleted, dict(target.skips)) == (deleted, {Skip.REFUSED: 5})

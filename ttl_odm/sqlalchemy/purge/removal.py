@@ -341,13 +341,16 @@ class Removal:
         if not (judged or self.reason == "displaced"):  # displaced rows were judged when locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
-        if judged and deleted != len(held):  # a cascade from some may have deleted others
-            remaining = self.connection.execute(
-                SweepSelect(*key_columns(table)).where(is_one_of(key_columns(table), held))
-            )
-            deleted = len(held) - len(remaining.all())
+        remaining: list[tuple[Any, ...]] = []
+        if deleted != len(held):  # a cascade from some may have deleted others
+            own = key_columns(table)
+            keys = self.connection.execute(SweepSelect(*own).where(is_one_of(own, held)))
+            remaining = list(map(tuple, keys))
+        if judged:
+            deleted = len(held) - len(remaining)
         if self._is_reported or self._has_scopes or self.mode.copy is not None:
             _check(deleted, len(held))
+        self.undeleted += remaining
         self._note(rows)
         return deleted
 

@@ -323,6 +323,8 @@ class Batch:
     def run(self) -> BatchResult:
         """Remove the rows, and report them; DBAPIError if one is locked, or referred to."""
         deleted = self._remove()
+        if self._may_keep(deleted):
+            deleted += self._remove_by_key(CHUNK)
         # Referring rows come before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         undeleted = self.removals[0].undeleted
@@ -333,12 +335,13 @@ class Batch:
         skips = self._skips() if deleted < self.range.rows and not again else {}
         resume = self.range.again if again else self.range.resume
         if undeleted:
-            self.notes.append(_UNDELETED)
+            if self.removals[0].mode.orm is not None:
+                self.notes.append(_UNDELETED)
             if again:
                 resume = without(self.range, undeleted) or self.range.resume
             if Skip.LOCKED in skips:
                 skips[Skip.LOCKED] -= len(undeleted)
-            skips[Skip.REFUSED] = len(undeleted)
+            skips[Skip.REFUSED] = max(skips.get(Skip.REFUSED, 0), len(undeleted))
         own = self.referring.pop(self.binding.table.fullname, 0)
         return BatchResult(
             deleted + own,
@@ -351,6 +354,21 @@ class Batch:
             loaded=sum(removal.loaded for removal in self.removals),
             notes=self.notes,
             facts=self._facts(),
+        )
+
+    def _may_keep(self, deleted: int) -> bool:
+        """Whether a trigger may have kept rows without an error; by their keys it is known which.
+
+        MariaDB and MySQL have no such triggers. (What is archived or reported is never kept so.)
+        """
+        removal = self.removals[0]
+        return (
+            self._dialect not in MYSQL_FAMILY
+            and removal.takes_statements
+            and removal.leaves_no_trace
+            and self.binding.source.scoping is None
+            and not removal.undeleted
+            and not (deleted if self.is_crowded else deleted >= self.range.rows)
         )
 
     def _facts(self) -> Mapping[str, Fact]:
@@ -443,7 +461,12 @@ class Batch:
         return count_rows(self.connection, self.source, *self.range.criteria(self.source), *others)
 
     def _skips(self) -> dict[Skip, int]:
-        return {Skip.LOCKED: self.count()}
+        return {self._reason: self.count()}
+
+    @property
+    def _reason(self) -> Skip:
+        """Why rows are left that nothing refers to; SQLite locks none."""
+        return Skip.LOCKED if clock_of(self.connection.dialect).locks_rows else Skip.REFUSED
 
 
 @dataclass(slots=True)
@@ -552,7 +575,7 @@ class CarefulBatch(Batch):
         if restricted:
             self.keys.log(self.connection, self.binding)
             self._note_recorded()
-        return {Skip.RESTRICTED: restricted, Skip.LOCKED: rows - restricted}
+        return {Skip.RESTRICTED: restricted, self._reason: rows - restricted}
 
     def _note_recorded(self) -> None:
         """Add a note to the report that recorded rows keep others."""
