@@ -65,6 +65,27 @@ def test_a_new_table_begins_with_it(engine: Engine, project: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_default_that_a_dropped_table_left_behind_is_reported(
+    engine: Engine, project: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models(Stored(3600))
+    here = project(model)
+    here.autogenerate()
+    here.upgrade()
+    with engine.connect() as connection:
+        set_policy(connection, model, 60, by="ann")
+        connection.commit()
+    here.revision("op.drop_table('web_sessions')")
+    here.upgrade()
+    here.autogenerate()
+    here.upgrade()
+    (line,) = (line for line in caplog.messages if "former table" in line)
+    assert "'web_sessions': begins with the default" in line
+    assert "(all rows: 60), not with Stored(3600)" in line
+    assert stored(engine) == {"web_sessions": 60}
+
+
+@pytest.mark.slow
 def test_a_default_is_taken_into_the_database_and_back_out(engine: Engine, project: Any) -> None:
     model = models(3600)
     model.metadata.create_all(engine)

@@ -6,6 +6,7 @@ their own in the revision; they are never dropped. A stored default is never ove
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+
+log = logging.getLogger("alembic.ttl_odm")
 
 
 class StoredDefault(Aspect):
@@ -78,6 +81,8 @@ class StoredDefault(Aspect):
         if op.verb == "drop" or self._is_adopted:
             return
         if self._declared is not None:
+            if op.verb == "add":
+                self._warn_of_former(self._declared)
             self._begin(self._declared, steps)
         elif op.verb == "alter":
             self._end(steps)
@@ -108,6 +113,28 @@ class StoredDefault(Aspect):
             return False
         row = select(policies.c.name).where(*row_of(table))
         return self.connection.scalar(row) is not None
+
+    def _warn_of_former(self, declared: Stored) -> None:
+        """Log defaults that a table begins with other than its own: they may be a former table's.
+
+        Only `op.drop_ttl` removes them, not ``op.drop_table``.
+        """
+        if self.connection is None or not self._is_begun:
+            return
+        c = tables_of(self.target.table).policies.c
+        of_table = select(c.scope, c.ttl).where(c.name == name_of(self.target.table))
+        rows = self.connection.execute(of_table).all()
+        others = [(scope, ttl) for scope, ttl in rows if scope or ttl != declared.start]
+        if others:
+            log.warning(
+                "table %s: begins with the default that %s has for this name (%s), not with %r. If "
+                "a former table left it behind, delete its rows there first. Write op.drop_ttl() "
+                "before op.drop_table(), which leaves them.",
+                self.target.label,
+                c.name.table.fullname,
+                ", ".join(f"{scope or 'all rows'}: {ttl}" for scope, ttl in sorted(others)[:3]),
+                declared,
+            )
 
     def _begin(self, declared: Stored, steps: Steps[Any]) -> None:
         """Create the missing tables, and insert the row if it is missing."""
