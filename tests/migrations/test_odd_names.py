@@ -100,3 +100,16 @@ def test_a_view_of_a_table_of_any_name_has_its_live_rows(
         let_pass(connection, model.__table__, 7_200, "c")
         assert connection.scalar(select(func.count()).select_from(live)) == 1
     here.downgrade()
+
+
+@pytest.mark.databases("sqlite")
+@odd
+def test_autogenerate_finds_the_check_of_a_table_of_any_name(
+    engine: Engine, project: Any, name: str
+) -> None:
+    filled(engine, name)
+    here = project(models(3600, name))
+    here.autogenerate()
+    here.upgrade()
+    here.check()
+    here.downgrade()

@@ -250,7 +250,7 @@ def _on_sqlite(connection: Connection, target: TargetSchema) -> ExistingSchema:
     objects = connection.execute(text(f"{query} COLLATE NOCASE"), names).all()
     definition = next((sql for kind, _, sql in objects if kind == "table"), "")
     check: Check = "missing"
-    if target.check_name in definition:
+    if target.check_name.replace('"', '""') in definition:
         check = "there" if target.condition(connection.dialect) in definition else "outdated"
     triggers = (name for kind, name, _ in objects if kind == "trigger" and name.endswith(TOUCH))
     return ExistingSchema(

@@ -118,7 +118,7 @@ class SQLiteSteps(Steps[SQLite]):
     def _check_pattern(self) -> str:
         """Return a pattern for the CHECK in a definition, of this release or an earlier one."""
         conditions = (self.target.condition(self.dialect), str(self.target.check.sqltext))
-        name = re.escape(self.target.check_name)
+        name = re.escape(self.target.check_name.replace('"', '""'))
         return (
             rf'(CONSTRAINT\s+["`\[]?{name}["`\]]?\s+CHECK\s*)'
             rf"\((?:{'|'.join(map(re.escape, conditions))})\)"
