@@ -406,3 +406,22 @@ def test_row_level_security_is_refused_where_there_is_none(
     here.revision("op.add_ttl('web_sessions', 3600, enforce='rls')")
     with pytest.raises(MigrationRefusedError, match=r"for PostgreSQL.*enforce='view'"):
         here.upgrade()
+
+
+@pytest.mark.databases("postgres")
+def test_a_view_in_an_earlier_schema_of_the_search_path_is_found(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    del before
+    run(engine, "CREATE SCHEMA reports")
+    options = {"options": "-c search_path=reports,public"}
+    searching = create_engine(engine.url, connect_args=options)
+    here = project(models(3600))
+    here.engine = searching
+    here.revision(f"{ADD}\n    op.alter_ttl('web_sessions', 60)", DROP)
+    here.upgrade()
+    age(engine, "a", 600)
+    assert run(engine, "SELECT id FROM reports.web_sessions_live ORDER BY id") == [("b",), ("c",)]
+    here.downgrade()
+    assert run(engine, "SELECT FROM pg_views WHERE schemaname = 'reports'") == []
+    searching.dispose()

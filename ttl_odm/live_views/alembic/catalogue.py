@@ -23,9 +23,13 @@ _OF_TABLE: Final = (
     "JOIN pg_depend d ON d.refobjid = t.oid AND d.refclassid = CAST('pg_class' AS regclass) "
     "AND d.classid = CAST('pg_rewrite' AS regclass) JOIN pg_rewrite r ON r.oid = d.objid "
     "JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' "
-    "AND v.relnamespace = t.relnamespace"
+    "AND CASE WHEN :has_schema THEN v.relnamespace = t.relnamespace "
+    "ELSE pg_table_is_visible(v.oid) END"
 )
-"""Joins a table of PostgreSQL, ``t``, with the views that read it, ``v``."""
+"""Joins a table of PostgreSQL, ``t``, with the views that read it, ``v``.
+
+A view that was created without a schema may be in an earlier one of the search path.
+"""
 
 
 def read_names(connection: Connection, target: TargetSchema) -> tuple[str, bool]:
@@ -35,6 +39,7 @@ def read_names(connection: Connection, target: TargetSchema) -> tuple[str, bool]
     names = {
         "table": target.plain(connection.dialect),
         "policy": target.name_of("rls_", "ttl_live"),
+        "has_schema": target.table.schema is not None,
     }
     view, has_policies = connection.execute(_NAMES, names).one()
     return view, has_policies
@@ -44,7 +49,10 @@ def read_notes(connection: Connection, target: TargetSchema) -> set[str]:
     """Return the default ttls that the view and the policies of a table hold, as text."""
     if connection.dialect.name != "postgresql":
         return set(_noted_views(connection, target).values())
-    names = {"table": target.plain(connection.dialect)}
+    names = {
+        "table": target.plain(connection.dialect),
+        "has_schema": target.table.schema is not None,
+    }
     return set(connection.execute(_NOTES, names).scalars())
 
 
