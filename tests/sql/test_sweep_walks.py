@@ -54,7 +54,7 @@ def left(engine: Engine, type_: Any, kinds: list[str], declared: Any = None) -> 
     model, swept = tickets(type_), tickets(type_ if declared is None else declared)
     model.metadata.create_all(engine)
     clock = clock_of(engine.dialect)
-    past = literal_column(f"{clock.now} - 100 * {clock.second}")
+    past: Any = literal_column(f"{clock.now} - 100 * {clock.second}")
     raw = String() if engine.dialect.name in ("mysql", "mariadb") else type_
     with engine.begin() as connection:
         for kind in kinds:

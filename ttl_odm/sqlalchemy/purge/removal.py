@@ -343,8 +343,8 @@ class Removal:
         deleted = self._execute(statement)
         remaining: list[tuple[Any, ...]] = []
         if deleted != len(held):  # a cascade from some may have deleted others
-            own = key_columns(table)
-            keys = self.connection.execute(SweepSelect(*own).where(is_one_of(own, held)))
+            columns = key_columns(table)
+            keys = self.connection.execute(SweepSelect(*columns).where(is_one_of(columns, held)))
             remaining = list(map(tuple, keys))
         if judged:
             deleted = len(held) - len(remaining)
