@@ -423,3 +423,20 @@ def test_a_backfill_walks_keys_that_python_reads_in_another_form(
     here.revision("op.add_ttl('web_sessions', 3600, backfill='seen_at')")
     here.upgrade()
     assert run(engine, "SELECT DISTINCT _ts FROM web_sessions") == [(1_577_836_800_000_000,)]
+
+
+@pytest.mark.databases("sqlite")
+def test_a_batch_that_copies_the_table_makes_the_trigger_again(
+    before: Any, engine: Engine, project: Any
+) -> None:
+    del before
+    here = project()
+    here.revision("op.add_ttl('web_sessions', 3600, touch_trigger=True)")
+    here.upgrade()
+    made = catalogue(engine, "web_sessions")
+    here.revision(
+        "with op.batch_alter_table('web_sessions', recreate='always') as batch_op:\n"
+        "        batch_op.alter_ttl(3600, sweep='index', touch_trigger=True)"
+    )
+    here.upgrade()
+    assert catalogue(engine, "web_sessions") == made
