@@ -84,7 +84,7 @@ class ExpiryFilter(admin.SimpleListFilter):
         rows = changelist.get_queryset(self.request, exclude_parameters=self.expected_parameters())
         counts = {}
         for number, (value, _title) in enumerate(self.lookup_choices):
-            choice = copy(self)
+            choice: Any = copy(self)
             choice.used_parameters = {**self.used_parameters, self.parameter_name: value}
             counts[f"{number}__c"] = choice.queryset(self.request, rows).count()
         return counts
