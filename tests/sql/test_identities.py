@@ -379,6 +379,70 @@ def test_nor_does_it_replace_a_row_in_place_of_the_deleted_one(session: Session,
     assert holders(session, "bookings") == ["eve"]
 
 
+@pytest.fixture
+def owner(engine: Engine) -> Any:
+    """A class whose objects have parts, with keys that a flush takes from their owners."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Owner(Base):
+        __tablename__ = "owners"
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        parts = relationship("Part", cascade="all, delete-orphan", backref="owner")
+
+    class Part(TTLMixin, Base):
+        __tablename__ = "parts"
+        __ttl__ = 3600
+        id: Mapped[int] = mapped_column(ForeignKey("owners.id"), primary_key=True)
+        name: Mapped[str] = mapped_column(String(10))
+        note: Mapped[str | None] = mapped_column(String(10))
+
+    Base.metadata.create_all(engine)
+    return Owner
+
+
+def parts_of(session: Session, owner: Any) -> tuple[Any, type[Any]]:
+    """Store an owner with a part whose life ends an hour later; return it, and the parts' class."""
+    kind: Any = inspect(owner).relationships["parts"].mapper.class_
+    one = owner(id=1, parts=[kind(name="old", note="old")])
+    session.add(one)
+    session.commit()
+    let_pass(session.connection(), session.scalars(select(kind)).one(), 4000)
+    session.commit()
+    return one, kind
+
+
+@pytest.mark.parametrize("is_orphan", [True, False])
+def test_a_new_object_that_gets_an_expired_one_s_key_from_its_parent_is_inserted(
+    engine: Engine, owner: Any, *, is_orphan: bool
+) -> None:
+    with Session(engine, expire_on_commit=False) as session:
+        one, part = parts_of(session, owner)
+        old = one.parts[0]
+        if not is_orphan:
+            session.expire(one, ["parts"])
+            assert one.parts == []
+        one.parts = [part(name="new")]
+        session.commit()
+        row = session.execute(select(part.name, part.note)).one()
+        assert tuple(row) == ("new", None)
+        assert old not in session
+
+
+def test_nor_does_it_replace_a_row_that_others_have_put_there(engine: Engine, owner: Any) -> None:
+    with Session(engine, expire_on_commit=False) as session:
+        one, part = parts_of(session, owner)
+        with Session(engine) as other:
+            other.add(part(id=1, name="other"))
+            other.commit()
+        one.parts = [part(name="new")]
+        with pytest.raises(ExpiredError, match="Part 1"):
+            session.commit()
+        session.rollback()
+        assert session.scalars(select(part.name)).all() == ["other"]
+
+
 def test_a_key_that_another_class_has_taken(session: Session, m: Models) -> None:
     seat = session.get_one(m.Seat, 1)
     expire(session, seat)

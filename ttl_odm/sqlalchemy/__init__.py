@@ -50,6 +50,7 @@ compat.install(
         "flush order": flush.ordering,
         "session.merge": identity_map.live_merges,
         "identity lookup": identity_map.live_lookups,
+        "flush objects": flush.saving,
         "flush inserts": flush.reading_stamps,
         "flush updates": flush.checking_updates,
         "flush deletes": flush.checking_deletes,

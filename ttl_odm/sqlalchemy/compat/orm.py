@@ -62,6 +62,7 @@ _ROW_ADAPTER: Final = "_generate_row_adapter"
 
 _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
     "flush order": [(unitofwork.UOWTransaction, "_per_mapper_flush_actions")],
+    "flush objects": [(persistence, "_organize_states_for_save")],
     "flush inserts": [(persistence, "_emit_insert_statements")],
     "flush updates": [(persistence, "_emit_update_statements")],
     "flush deletes": [(persistence, "_emit_delete_statements")],
@@ -116,6 +117,13 @@ def order_flush(uow: UOWTransaction, parent: Mapper[Any], child: Mapper[Any]) ->
         return
     uow.dependencies.add((_SAVE_ALL(uow, parent), _SAVE_ALL(uow, child)))
     uow.dependencies.add((_DELETE_ALL(uow, child), _DELETE_ALL(uow, parent)))
+
+
+def take_as_deleted(uow: UOWTransaction, state: State) -> None:
+    """Let a flush, and its session, take the row of an object for deleted already."""
+    uow.session._remove_newly_deleted([state])
+    if state in uow.states:
+        uow.states[state] = True, True
 
 
 memo_of: Callable[[Mapper[Any]], dict[Any, Any]] = attrgetter("_memoized_values")
@@ -274,6 +282,8 @@ def updated_key(
         keys: list[Any] = identity_columns(mapper, table)
         return tuple(parameters[column._label] for column in keys)
     read: Any = mapper._get_committed_state_attr_by_column
+    if state.key is None:  # a new object takes the place of one that is deleted
+        read = mapper._get_state_attr_by_column
     return tuple(read(state, values, column) for column in identity_columns(mapper, root))
 
 

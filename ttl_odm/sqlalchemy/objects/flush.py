@@ -21,7 +21,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.objects.ends import checked, rows_of_keys
-from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone
+from ttl_odm.sqlalchemy.objects.identity_map import drop_if_gone, release_key
 from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.objects.new_rows import read_later
 from ttl_odm.sqlalchemy.policy.bindings import Binding, binding_of, root_binding_of
@@ -103,13 +103,33 @@ def ordering(register: Callable[..., None]) -> Callable[..., None]:
         register(uow, mapper)
         if not getattr(mapper.local_table, "info", None):  # most tables have none
             return
-        for other in uow.mappers:
+        for other in uow.mappers.keys() - {mapper}:
             for parent, child in ((mapper, other), (other, mapper)):
                 rule = rule_of(child.local_table)
                 if rule is not None and rule.links().parent in parent.tables:
                     compat.order_flush(uow, parent, child)
 
     return register_ordered
+
+
+def saving(organize: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a flush insert objects with the keys of others whose rows are gone.
+
+    `flushing` has looked already, but a new object may have got its key from its parent meanwhile.
+    """
+
+    def live_save(base_mapper: Mapper[Any], states: Iterable[State], uow: UOWTransaction) -> Any:
+        states = list(states)
+        for state in states:
+            # Most tables have an empty info.
+            if state.key is None and getattr(state.mapper.local_table, "info", None) != {}:
+                key = compat.identity_keys(state.mapper)(state)
+                known = uow.session.identity_map.get(key)
+                if known is not None:
+                    release_key(uow, state, known, key)
+        return organize(base_mapper, states, uow)
+
+    return live_save
 
 
 def reading_stamps(emit: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,8 @@ clock that `ttl_odm.sqlalchemy.time.clock` keeps. Only then does the lookup miss
 the database, whose predicate decides. Rows that are certainly alive cost no query.
 
 ``merge()`` and a flush of a new object look into the identity map on their own. If the row of an
-object there is gone, the object is removed first, so that the new one is an INSERT.
+object there is gone, the object is removed first, so that the new one is an INSERT. A flush does it
+once more when it is about to write: a new object may have got its key from its parent meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Select
     from sqlalchemy.engine import Dialect
-    from sqlalchemy.orm import Mapper, Session
+    from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
     from ttl_odm.sqlalchemy.compat import Handler, State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
@@ -125,6 +126,33 @@ def whole_updates(apply: Handler) -> Handler:
         return apply(cls, session, *arguments)
 
     return live_apply
+
+
+def release_key(uow: UOWTransaction, new: State, known: object, key: Any) -> None:
+    """Let a flush insert a new object with the identity key of a known one whose row is gone.
+
+    SQLAlchemy would make an UPDATE of the two if the known one is deleted.
+
+    Raises:
+        ExpiredError: The known object has changes, or its row was over and another one, which
+            lives, has its key.
+    """
+    session, state = uow.session, instance_state(known)
+    if not (has_rule(new.mapper) or _may_be_gone(session, state)):
+        return
+    dialect = dialect_of(session, known)
+    is_deleted, was_over = state in uow.states and uow.states[state][0], _is_over(state, dialect)
+    if session.get(new.mapper.class_, key[1], identity_token=key[2]) is None:
+        if state.modified and not is_deleted:
+            raise expired_error(state, "updated")
+        compat.take_as_deleted(uow, state)
+    elif was_over and is_deleted and not _is_over(state, dialect):
+        raise expired_error(state, "deleted")
+
+
+def _may_be_gone(session: Session, state: State) -> bool:
+    lifetime = lifetime_of(state.mapper)
+    return lifetime is not None and _in_doubt(session, state, lifetime)
 
 
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
