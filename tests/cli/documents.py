@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from beanie import Document
+from beanie import Document, UnionDoc, View
 
 from ttl_odm import Follows, Stored
 from ttl_odm.beanie import Archive, TTLMixin
@@ -94,3 +94,48 @@ class Lid(TTLMixin, Document):
 
 
 FAMILY = [Crate, Lid]
+
+
+class Paper(UnionDoc):
+    """The collection of receipts."""
+
+    class Settings:
+        name = "papers"
+
+
+class Receipt(TTLMixin, Document):
+    """Is kept in a collection of several classes."""
+
+    __ttl__ = 3600
+    __ttl_purge__ = "sweeper"
+    id: int
+
+    class Settings:
+        union_doc = Paper
+
+
+class Number(View):
+    """The numbers of receipts."""
+
+    id: int
+
+    class Settings:
+        source = Receipt
+        pipeline = ()
+
+
+PAPERS = [Number, Receipt, Paper]
+
+
+class Bundle(UnionDoc):
+    """Is never given to Beanie."""
+
+
+class Slip(TTLMixin, Document):
+    """Belongs to a class that no list has."""
+
+    __ttl__ = 3600
+    id: int
+
+    class Settings:
+        union_doc = Bundle

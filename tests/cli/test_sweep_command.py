@@ -396,6 +396,23 @@ def test_asynchronous_engines_are_swept(
 
 
 @pytest.mark.slow
+def test_documents_of_a_union_doc_are_swept(mongodb: Any) -> None:
+    url, database = mongodb
+    database["papers"].insert_one({"_id": 1, "_ts": datetime(2020, 1, 1, tzinfo=timezone.utc)})
+    finished = call("sweep", "--app", "tests.cli.documents:PAPERS", "--url", url, "--json")
+    assert finished.exit_code == 0, finished.output
+    (target,) = json.loads(finished.stdout)["targets"]
+    assert (target["table"], target["deleted"]) == ("papers", 1)
+
+
+def test_a_list_that_lacks_a_class_is_told(mongodb: Any) -> None:
+    url, _ = mongodb
+    finished = call("sweep", "--app", "tests.cli.documents:Slip", "--url", url)
+    assert finished.exit_code == 2, finished.output
+    assert "or a view reads a class, that the list lacks" in finished.stderr.replace("\n", " ")
+
+
+@pytest.mark.slow
 def test_documents_are_swept_paused_and_shown(mongodb: Any) -> None:
     url, database = mongodb
     born = datetime.now(timezone.utc) - timedelta(hours=2)

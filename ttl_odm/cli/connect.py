@@ -251,7 +251,11 @@ def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
     )
     from ttl_odm.beanie.policy.rules import rule_of  # noqa: PLC0415 (as above)
 
-    classes: list[Any] = [model for model in _listed(models) if isinstance(model, type)]
+    classes: list[Any] = [
+        model
+        for model in _listed(models)
+        if isinstance(model, type) and hasattr(model, "model_fields")  # a UnionDoc has none
+    ]
     for model in classes:
         check_enforced(model)
     targets = [
@@ -292,6 +296,10 @@ async def _mongodb(url: str, models: Any, app: str | None, stack: AsyncExitStack
     """Connect, and call `init_beanie` for the classes."""
     name = urls.mongodb_name(url)
     from beanie import init_beanie  # noqa: PLC0415 (needs the extra)
+    from beanie.exceptions import (  # noqa: PLC0415 (as above)
+        CollectionWasNotInitialized,
+        UnionDocNotInited,
+    )
 
     from ttl_odm.beanie import ttl_database  # noqa: PLC0415
 
@@ -303,10 +311,16 @@ async def _mongodb(url: str, models: Any, app: str | None, stack: AsyncExitStack
     stack.push_async_callback(close)
     database = ttl_database(client[name])
     classes = _listed(models)
-    if not all(isinstance(model, type) and hasattr(model, "model_fields") for model in classes):
+    if not all(isinstance(model, type) and hasattr(model, "get_settings") for model in classes):
         raise UsageError(
             f"--app {app!r}: give a list of document classes for MongoDB, not {models!r}."
         )
     if classes:
-        await init_beanie(database=database, document_models=classes)
+        try:
+            await init_beanie(database=database, document_models=classes)
+        except (CollectionWasNotInitialized, UnionDocNotInited):
+            raise UsageError(
+                f"--app {app!r}: a class belongs to a UnionDoc, or a view reads a class, that the "
+                "list lacks: name a list of all classes that the application gives init_beanie()."
+            ) from None
     return database
