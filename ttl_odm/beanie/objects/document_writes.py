@@ -185,19 +185,18 @@ async def replace(document: Document, method: Method[Result], *args: Any, **kwar
     options = {**dict(zip(_REPLACE, args, strict=False)), **kwargs}
     policy = _own_policy(type(document))
 
-    async def read() -> None:
-        row = await on_primary(collection_of(document)).find_one(
-            {"_id": key_of(document)},
-            dict.fromkeys(deciding_fields(policy), 1),
-            session=options.get("session"),
-        )
-        if row is not None:
-            learn(document, row, policy)
+    read = None
+    if isinstance(policy, TTL) and options.get("bulk_writer") is None:
+        read = partial(_read_stamp, document, policy, options.get("session"))
+    return await _write(document, partial(method, *args, **kwargs), options, read)
 
-    reads = isinstance(policy, TTL) and options.get("bulk_writer") is None
-    return await _write(
-        document, partial(method, *args, **kwargs), options, read if reads else None
+
+async def _read_stamp(document: Document, policy: TTL, session: Any) -> None:
+    row = await on_primary(collection_of(document)).find_one(
+        {"_id": key_of(document)}, dict.fromkeys(deciding_fields(policy), 1), session=session
     )
+    if row is not None:
+        learn(document, row, policy)
 
 
 async def delete(

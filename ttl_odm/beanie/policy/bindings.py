@@ -519,8 +519,12 @@ def check_enforced(model: type) -> None:
         raise unenforced(model, declared, "TTLMixin", base="Document")
 
 
-def entry_of(model: type) -> Entry | None:
-    """Return the policy or rule of a document class's collection, None if it has neither."""
+def entry_of(model: Any) -> Entry | None:
+    """Return the policy or rule of a document class's collection, None if it has neither.
+
+    Raises:
+        TTLConfigurationError: It is not a document class.
+    """
     if not (isinstance(model, type) and hasattr(model, "get_settings")):
         raise TTLConfigurationError(
             f"{short_repr(model)} is not a document class: pass classes, not a list of them."
