@@ -324,7 +324,7 @@ class Batch:
         """Remove the rows, and report them; DBAPIError if one is locked, or referred to."""
         deleted = self._remove()
         if self._may_keep(deleted):
-            deleted += self._remove_by_key(CHUNK)
+            deleted += self._remove_by_key(CHUNK, *self._unblocked())
         # Referring rows come before those that they referred to.
         purged = [item for removal in reversed(self.removals) for item in removal.report()]
         undeleted = self.removals[0].undeleted
@@ -370,6 +370,10 @@ class Batch:
             and not removal.undeleted
             and not (deleted if self.is_crowded else deleted >= self.range.rows)
         )
+
+    def _unblocked(self) -> list[ColumnElement[bool]]:
+        """Return the condition for rows that no others keep, if some do."""
+        return []
 
     def _facts(self) -> Mapping[str, Fact]:
         scoping = self.binding.source.scoping
@@ -485,18 +489,20 @@ class CarefulBatch(Batch):
             self._remove_referring(change, self.range.criteria(table), (change,), recorded=True)
             self._blocked = self._blocks(self.binding, self.source, recorded_only=True)
             self._remove_rings(self._blocks(self.binding, self.source))
-            free = [] if self._blocked is None else [not_(self._blocked)]
-            return self._remove_by_key(1, *free)
+            return self._remove_by_key(1, *self._unblocked())
         self._remove_referring(change, self.range.criteria(table), (change,))
         self._blocked = self._blocks(self.binding, self.source)
         if self._blocked is None and self.removals[0].mode.copy is None and not self.is_crowded:
             return self._remove_free()
         # By its key, a row is copied and deleted by a statement each, one of which will show the
         # error; and of a crowded range it is known which rows were tried.
-        free = [] if self._blocked is None else [not_(self._blocked)]
-        deleted = self._remove_by_key(1 if self._dialect in MYSQL_FAMILY else CHUNK, *free)
+        chunk = 1 if self._dialect in MYSQL_FAMILY else CHUNK
+        deleted = self._remove_by_key(chunk, *self._unblocked())
         self._remove_rings(self._blocked)
         return deleted
+
+    def _unblocked(self) -> list[ColumnElement[bool]]:
+        return [] if self._blocked is None else [not_(self._blocked)]
 
     def _remove_rings(self, blocked: ColumnElement[bool] | None) -> None:
         """Remove the rows that only expired ones keep, together with these."""
