@@ -38,7 +38,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from tests.clocks import age
-from tests.sql.statements import plan_of
+from tests.sql.statements import explained
 from ttl_odm import Follows
 from ttl_odm.sqlalchemy import TTLMixin
 
@@ -535,19 +535,16 @@ def test_an_index_answers_the_converted_comparison(session: Session, count: int)
     table = "TABLE " if session.get_bind().dialect.name == "mysql" else ""
     session.execute(text(f"ANALYZE {table}prices"))
     session.commit()
-    explained: list[str] = []
 
-    def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "prices" in statement and "INSERT" not in statement and not asks_for_types(statement):
-            first = parameters[0] if isinstance(parameters, list) else parameters
-            explained.extend(map(str, plan_of(cursor, statement, first, connection.dialect)))
+    def is_lookup(statement: str) -> bool:
+        is_other = "INSERT" in statement or asks_for_types(statement)
+        return "prices" in statement and not is_other
 
-    event.listen(session.get_bind(), "before_cursor_execute", explain)
-    session.add_all([Price(**row) for row in ROWS[:count]])
-    session.flush()
-    event.remove(session.get_bind(), "before_cursor_execute", explain)
-    assert explained
-    assert not [line for line in explained if "Seq Scan" in line or "'ALL'" in line]
+    with explained(session.get_bind(), is_lookup) as plans:
+        session.add_all([Price(**row) for row in ROWS[:count]])
+        session.flush()
+    assert plans
+    assert not [line for line in plans if "Seq Scan" in line or "'ALL'" in line]
 
 
 # Types that only the database knows, and values that it makes

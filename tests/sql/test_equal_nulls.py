@@ -17,7 +17,6 @@ from sqlalchemy import (
     UniqueConstraint,
     bindparam,
     create_engine,
-    event,
     func,
     insert,
     literal,
@@ -33,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
-from tests.sql.statements import plan_of
+from tests.sql.statements import explained, is_delete
 from ttl_odm import Follows
 from ttl_odm.sqlalchemy import TTLMixin, enable
 
@@ -390,20 +389,6 @@ def test_the_index_answers_the_lookup(engine: Engine) -> None:
         model = declared(kind)
         model.metadata.create_all(engine)
         fill(engine, model)
-        explained: list[str] = []
-
-        def explain(
-            connection: Any,
-            cursor: Any,
-            statement: str,
-            parameters: Any,
-            *_: Any,
-            explained: list[str] = explained,
-        ) -> None:
-            if statement.startswith("DELETE"):
-                first = parameters[0] if isinstance(parameters, list) else parameters
-                plan = plan_of(cursor, statement, first, connection.dialect)
-                explained.extend(map(str, plan))
 
         with Session(engine) as session:
             numbers = select(func.generate_series(100, 4000).label("n")).subquery()
@@ -412,7 +397,6 @@ def test_the_index_answers_the_lookup(engine: Engine) -> None:
             )
             session.execute(text("ANALYZE contacts"))
             session.commit()
-            event.listen(engine, "before_cursor_execute", explain)
             for write in (
                 by_flush,
                 by_flush_of_many,
@@ -420,13 +404,12 @@ def test_the_index_answers_the_lookup(engine: Engine) -> None:
                 by_another_column,
                 by_selected_rows,
             ):
-                before = len(explained)
-                write(session, model)
-                session.flush()
-                assert len(explained) > before, write.__name__
+                with explained(engine, is_delete) as plans:
+                    write(session, model)
+                    session.flush()
+                assert plans, write.__name__
+                assert not [line for line in plans if "Seq Scan" in line], write.__name__
                 session.rollback()
-            event.remove(engine, "before_cursor_execute", explain)
-        assert not [line for line in explained if "Seq Scan" in line]
         model.metadata.drop_all(engine)
 
 

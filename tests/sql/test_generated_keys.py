@@ -16,7 +16,6 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
-    event,
     func,
     insert,
     select,
@@ -27,7 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
-from tests.sql.statements import beside_inserts, plan_of
+from tests.sql.statements import beside_inserts, explained
 from ttl_odm import ExpireAt
 from ttl_odm.sqlalchemy import TTLMixin, enable
 
@@ -250,23 +249,19 @@ def test_the_statement_for_such_keys_reads_no_whole_table(session: Session, kind
     double = type(row)(id=4000, **{"email": "X"} if kind == "generated" else {"person": "x"})
     session.add(double)  # without it nothing is looked for
     expire(session, table, 4000)
-    explained: list[str] = []
 
-    def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if table not in statement or statement.startswith("INSERT"):
-            return
-        explained.extend(map(str, plan_of(cursor, statement, parameters, connection.dialect)))
+    def is_lookup(statement: str) -> bool:
+        return table in statement and not statement.startswith("INSERT")
 
     mysql = session.get_bind().dialect.name == "mysql"
     session.execute(text(f"ANALYZE {'TABLE ' if mysql else ''}{table}"))
     session.add(row)
-    event.listen(session.get_bind(), "before_cursor_execute", explain)
-    session.flush()
-    event.remove(session.get_bind(), "before_cursor_execute", explain)
-    assert explained
+    with explained(session.get_bind(), is_lookup) as plans:
+        session.flush()
+    assert plans
     # On SQLite the plan has a scan of no rows, which gives new rows the types of the table's.
     whole = (f"Seq Scan on {table}", f"'{table}', 'ALL'")
-    assert not [line for line in explained if any(scan in line for scan in whole)]
+    assert not [line for line in plans if any(scan in line for scan in whole)]
     if session.get_bind().dialect.name == "sqlite":
         index = "(room=? AND code=?)" if kind == "default" else "(handle=?)"
-        assert [line for line in explained if index in line]
+        assert [line for line in plans if index in line]

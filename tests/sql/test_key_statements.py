@@ -35,7 +35,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age, family_of
 from tests.sql.models import web_session
-from tests.sql.statements import EXPLAIN, beside_inserts, plan_of
+from tests.sql.statements import EXPLAIN, beside_inserts, explained
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:
@@ -216,25 +216,20 @@ def test_the_statement_for_composite_keys_reads_no_whole_table(
 ) -> None:
     session.add_all([Seat(hall=n % 7, id=n, holder=f"{n}", day=n % 7) for n in range(2000)])
     session.commit()
-    explained: list[str] = []
 
-    def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "seats" not in statement or statement.startswith("INSERT"):
-            return
-        first = parameters[0] if isinstance(parameters, list) else parameters
-        explained.extend(map(str, plan_of(cursor, statement, first, connection.dialect)))
+    def is_lookup(statement: str) -> bool:
+        return "seats" in statement and not statement.startswith("INSERT")
 
     session.add(Seat(hall=9, id=0, holder="gone"))  # without it nothing is looked for
     expire(session, "seats", 0)
     if session.get_bind().dialect.name == "mysql":
         session.execute(text("ANALYZE TABLE seats"))
     session.add_all([Seat(hall=9, id=n, holder=f"x{n}", day=n % 7) for n in range(count)])
-    event.listen(session.get_bind(), "before_cursor_execute", explain)
-    session.flush()
-    event.remove(session.get_bind(), "before_cursor_execute", explain)
-    assert explained
+    with explained(session.get_bind(), is_lookup) as plans:
+        session.flush()
+    assert plans
     assert not [
-        each for each in explained if "SCAN seats" in each or "Seq Scan" in each or "'ALL'" in each
+        each for each in plans if "SCAN seats" in each or "Seq Scan" in each or "'ALL'" in each
     ]
 
 

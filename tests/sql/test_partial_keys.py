@@ -32,7 +32,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tests.clocks import age
-from tests.sql.statements import plan_of
+from tests.sql.statements import explained, is_delete
 from ttl_odm.sqlalchemy import TTLMixin
 
 if TYPE_CHECKING:
@@ -244,20 +244,6 @@ def test_the_partial_index_answers_the_lookup(engine: Engine) -> None:
     for kind in ("partial", "by text", "by two"):
         model = model_of(kind)
         model.metadata.create_all(engine)
-        explained: list[str] = []
-
-        def explain(
-            connection: Any,
-            cursor: Any,
-            statement: str,
-            parameters: Any,
-            *_: Any,
-            explained: list[str] = explained,
-        ) -> None:
-            if statement.startswith("DELETE"):
-                explained.extend(
-                    map(str, plan_of(cursor, statement, parameters, connection.dialect))
-                )
 
         with Session(engine) as session:
             fill(session, model)
@@ -267,13 +253,12 @@ def test_the_partial_index_answers_the_lookup(engine: Engine) -> None:
             session.execute(insert(model).from_select(names, source))
             session.execute(text("ANALYZE users"))
             session.commit()
-            event.listen(engine, "before_cursor_execute", explain)
-            session.add(model(id=9, email="ann"))
-            session.flush()
-            session.rollback()
-            session.get_one(model, 3).deleted_at = None
-            session.flush()
-            event.remove(engine, "before_cursor_execute", explain)
-        assert len([line for line in explained if "uq_users" in line]) >= 2
-        assert not [line for line in explained if "Seq Scan" in line]
+            with explained(engine, is_delete) as plans:
+                session.add(model(id=9, email="ann"))
+                session.flush()
+                session.rollback()
+                session.get_one(model, 3).deleted_at = None
+                session.flush()
+        assert len([line for line in plans if "uq_users" in line]) >= 2
+        assert not [line for line in plans if "Seq Scan" in line]
         model.metadata.drop_all(engine)
