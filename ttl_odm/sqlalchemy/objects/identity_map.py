@@ -138,7 +138,7 @@ def release_key(uow: UOWTransaction, new: State, known: object, key: Any) -> Non
             lives, has its key.
     """
     session, state = uow.session, instance_state(known)
-    if not (has_rule(new.mapper) or _may_be_gone(session, state)):
+    if not _may_be_gone(session, state):
         return
     dialect = dialect_of(session, known)
     is_deleted, was_over = state in uow.states and uow.states[state][0], _is_over(state, dialect)
@@ -150,32 +150,28 @@ def release_key(uow: UOWTransaction, new: State, known: object, key: Any) -> Non
         raise expired_error(state, "deleted")
 
 
-def _may_be_gone(session: Session, state: State) -> bool:
-    lifetime = lifetime_of(state.mapper)
-    return lifetime is not None and _in_doubt(session, state, lifetime)
-
-
 def drop_if_gone(session: Session, known: object, cls: type, key: Any) -> None:
     """Remove an object from a session if its row is gone, so that a new object can have its key."""
     state = instance_state(known)
-    lifetime = lifetime_of(state.mapper)
-    if lifetime is None:
-        is_over = has_rule(state.mapper) and session.get(cls, key[1], identity_token=key[2]) is None
-        if is_over and state.modified:
-            raise expired_error(state, "updated")
-        if is_over:
-            session.expunge(known)
-        return
-    if not _in_doubt(session, state, lifetime):
+    if not _may_be_gone(session, state):
         return
     dialect = dialect_of(session, known)
     was_over = _is_over(state, dialect)
     if session.get(cls, key[1], identity_token=key[2]) is None:
-        if state.modified and was_over:
+        # Of followers, memory knows no ends.
+        if state.modified and (was_over or lifetime_of(state.mapper) is None):
             raise expired_error(state, "updated")
         session.expunge(known)
     elif was_over and known in session.deleted and not _is_over(state, dialect):
         raise expired_error(state, "deleted")
+
+
+def _may_be_gone(session: Session, state: State) -> bool:
+    """Return whether only the database can tell that an object is live."""
+    lifetime = lifetime_of(state.mapper)
+    if lifetime is None:
+        return has_rule(state.mapper)
+    return _in_doubt(session, state, lifetime)
 
 
 def _in_doubt(session: Session, state: State, lifetime: Lifetime) -> bool:
