@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 
 from tests.mongo.models import Event, World, collection_of
 from ttl_odm import TTL, ExpireAfter, ExpireAt, InvalidTTL, TTLConfigurationError
-from ttl_odm.beanie import TTLMixin, ensure_indexes, find_strays, stored_policies
+from ttl_odm.beanie import TTLMixin, ensure_indexes, find_strays
 from ttl_odm.beanie.policy.bindings import Registry, declaration, purge_of
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ async def test_an_alias_generator_leaves_the_lifetime_alone(world: World) -> Non
     world.of(Shouted).drop()
 
 
-@pytest.mark.parametrize("call", [ensure_indexes, find_strays, stored_policies])
+@pytest.mark.parametrize("call", [ensure_indexes, find_strays])
 @pytest.mark.parametrize("model", [[Declared], "Declared", int], ids=repr)
 async def test_what_is_no_document_class_is_rejected(call: Any, model: Any) -> None:
     with pytest.raises(TTLConfigurationError, match="is not a document class: pass classes, not"):

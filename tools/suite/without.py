@@ -32,7 +32,10 @@ EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "replication": ("ReplicationLag", "throttle="),
     "stored": ("Stored",),
 }
-"""The extensions, and what tests import, or write into calls and scripts, to use them."""
+"""The extensions, and what tests import, or write into calls and scripts, to use them.
+
+What the library's packages offer of an extension is found there: `offered`.
+"""
 
 SET_UP: Final = ("conftest.py", "project.py")
 """Modules of tests that others need, and that do without an extension which isn't there."""
@@ -55,16 +58,38 @@ def delete(extension: str, folder: Path) -> int:
     files = {module_of(file, folder): file for file in (folder / "tests").rglob("*.py")}
     texts = {module: file.read_text("utf-8") for module, file in files.items()}
     imported = {module: set(imports_of(text)) for module, text in texts.items()}
+    names = offered(extension, folder)
     gone = {
         module
         for module, text in texts.items()
-        if files[module].name not in SET_UP and uses(extension, text, imported[module])
+        if files[module].name not in SET_UP
+        and (imported[module] & names or uses(extension, text, imported[module]))
     }
     while further := {module for module in files if imported[module] & gone} - gone:
         gone |= further
     for module in gone:
         files[module].unlink()
     return len(gone)
+
+
+def offered(extension: str, folder: Path) -> set[str]:
+    """List what packages offer of an extension, such as `ttl_odm.beanie.set_policy`.
+
+    They import it at its first use, from the module that `_EXTENSIONS` names.
+    """
+    return {
+        f"{module_of(file, folder)}.{name}"
+        for file in (folder / "ttl_odm").rglob("__init__.py")
+        for node in ast.parse(file.read_text("utf-8")).body
+        if isinstance(node, ast.AnnAssign) and node.value and is_name(node.target, "_EXTENSIONS")
+        for name, module in ast.literal_eval(node.value).items()
+        if f"{module}.".startswith(f"ttl_odm.{extension}.")
+    }
+
+
+def is_name(node: ast.expr, name: str) -> bool:
+    """Tell whether an expression is a name, and this one."""
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def uses(extension: str, text: str, imported: set[str]) -> bool:
