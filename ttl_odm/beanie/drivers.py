@@ -6,8 +6,8 @@ may be of either driver is annotated as PyMongo's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pymongo import ReadPreference
 
@@ -26,6 +26,10 @@ Collection: TypeAlias = "AsyncCollection[Document]"
 Database: TypeAlias = "AsyncDatabase[Document]"
 Session: TypeAlias = Any
 """An AsyncClientSession, or Motor's AsyncIOMotorClientSession."""
+
+Result = TypeVar("Result")
+Method: TypeAlias = Callable[..., Awaitable[Result]]
+"""A method of a driver's or of Beanie's, which is called with the user's own arguments."""
 
 Backend: TypeAlias = Literal["mongodb", "documentdb", "cosmos", "migrations"]
 """What enforces a policy: the gate on MongoDB or on documentdb (the engine of Azure Cosmos DB for

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
@@ -33,17 +33,18 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.policy.bindings import Binding
     from ttl_odm.beanie.policy.rules import Rule
 
-Request = Any
-"""One of PyMongo's InsertOne, UpdateOne and so on."""
-Run = list[tuple[int, Request]]
-"""Requests with their places in the whole bulk write."""
+    UpdateRequest: TypeAlias = UpdateOne | UpdateMany | ReplaceOne[Document]
+    """An update or a replacement; it may be an upsert."""
+    Request: TypeAlias = InsertOne[Document] | DeleteOne | DeleteMany | UpdateRequest
+    Run: TypeAlias = list[tuple[int, Request]]
+    """Requests with their places in the whole bulk write."""
 
 _DUPLICATE_KEY: Final = {11000, 11001, 12582}
 _METHODS: Final = {UpdateOne: "update_one", UpdateMany: "update_many", ReplaceOne: "replace_one"}
 
 
 async def insert_many(
-    handle: Handle, documents: Sequence[Any], options: Document, *, ordered: bool
+    handle: Handle, documents: Sequence[Document], options: Document, *, ordered: bool
 ) -> InsertManyResult:
     """Insert documents, replacing expired ones that have one of their keys."""
     requests = [InsertOne(document) for document in documents]
@@ -52,7 +53,7 @@ async def insert_many(
 
 
 async def write(
-    handle: Handle, requests: Any, options: Document, *, ordered: bool
+    handle: Handle, requests: Sequence[Request], options: Document, *, ordered: bool
 ) -> BulkWriteResult:
     """Send requests. The details of a BulkWriteError count all of them."""
     keep = pop_keep(options)
@@ -167,7 +168,7 @@ class Sending:
 
 
 async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepared:
-    sent = copy(request)
+    sent: Any = copy(request)
     if isinstance(request, InsertOne):
         sent._doc = await writes.stamped(handle, request._doc, keep=keep)
         return _Prepared(sent, sent._doc, is_repeatable=True)
@@ -184,7 +185,9 @@ async def _prepared(handle: Handle, request: Request, *, keep: bool) -> _Prepare
     return _Prepared(sent, change.known, change.is_repeatable)
 
 
-async def _upsert(handle: Handle, request: Request, options: Document, *, keep: bool) -> Document:
+async def _upsert(
+    handle: Handle, request: UpdateRequest, options: Document, *, keep: bool
+) -> Document:
     options = {**options, **options_of(request), "upsert": True}
     change = await writes.change_of(handle, method_of(request), request._doc, keep=keep)
 
@@ -194,7 +197,7 @@ async def _upsert(handle: Handle, request: Request, options: Document, *, keep: 
     return await unless_expired(handle.plain.full_name, request, send)
 
 
-def method_of(request: Request) -> str:
+def method_of(request: UpdateRequest) -> str:
     """Return the name of the method for a single update or replacement like a request."""
     return next(name for kind, name in _METHODS.items() if isinstance(request, kind))
 
@@ -206,10 +209,13 @@ class SaveOne(UpdateOne):
     unless_expired: UnlessExpired
 
 
-def guarded(operation: Any, key: object, unless_expired: UnlessExpired) -> Any:
+def guarded(operation: Request, key: object, unless_expired: UnlessExpired) -> Request:
     """Return a bulk writer's operation, as a `SaveOne` if it comes from the document's `save()`."""
-    is_save = isinstance(operation, UpdateOne) and _is_upsert(operation)
-    if not is_save or filters.equalities(operation._filter).get("_id") != key:
+    if (
+        not isinstance(operation, UpdateOne)
+        or not operation._upsert
+        or filters.equalities(operation._filter).get("_id") != key
+    ):
         return operation
     save = SaveOne(operation._filter, operation._doc)
     for name in (name for base in UpdateOne.__mro__ for name in getattr(base, "__slots__", ())):
@@ -241,14 +247,14 @@ async def unless_expired(
             return nothing_done()
 
 
-def options_of(request: Any) -> Document:
+def options_of(request: Request) -> Document:
     """Return the options of a request, as the methods for single writes accept them."""
     names = ("collation", "array_filters", "hint", "sort", "upsert")
     options = {name: getattr(request, f"_{name}", None) for name in names}
     return {name: value for name, value in options.items() if value is not None}
 
 
-async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -> Document:
+async def outcome(request: Request, write: Awaitable[UpdateResult | DeleteResult]) -> Document:
     """Await the write of one request, and return its result in the form of a bulk write's."""
     part = nothing_done()
     try:
@@ -269,7 +275,7 @@ async def outcome(request: Any, write: Awaitable[UpdateResult | DeleteResult]) -
     return part
 
 
-def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:
+def _runs(requests: Sequence[Request], *, ordered: bool) -> Iterator[Run]:
     """Yield the requests to send together: upserts alone, and last if order doesn't matter."""
     run: Run = []
     upserts: list[Run] = []
@@ -288,7 +294,7 @@ def _runs(requests: list[Request], *, ordered: bool) -> Iterator[Run]:
     yield from upserts
 
 
-def _is_upsert(request: Request) -> bool:
+def _is_upsert(request: Request) -> TypeGuard[UpdateRequest]:
     return bool(getattr(request, "_upsert", False))
 
 

@@ -40,13 +40,12 @@ if TYPE_CHECKING:
 
     from pymongo.asynchronous.cursor import AsyncCursor
 
-    from ttl_odm.beanie.drivers import Document, Filter, Projection
+    from ttl_odm.beanie.drivers import Document, Filter, Method, Projection, Result
     from ttl_odm.beanie.gate.handle import Handle
     from ttl_odm.core.policy import Policy
 
-    Keys: TypeAlias = Callable[[], Awaitable[list[Any]]]
+    Keys: TypeAlias = Callable[[], Awaitable[list[object]]]
 
-Result = TypeVar("Result")
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
@@ -299,7 +298,7 @@ class JudgingCursor(_AnyCursor):  # type: ignore[misc]
             if length is None or len(living) >= length or not documents:
                 return living
 
-    def _read(self, method: Callable[..., Awaitable[Any]], *args: object) -> Awaitable[Any]:
+    def _read(self, method: Method[Result], *args: object) -> Awaitable[Result]:
         return method(*args)
 
 
@@ -316,7 +315,7 @@ def _is_simple(policy: Policy) -> TypeGuard[TTL]:
     )
 
 
-def _defaults_of(policy: Policy, scopes: Sequence[Any] | None) -> set[int | None]:
+def _defaults_of(policy: Policy, scopes: Sequence[object] | None) -> set[int | None]:
     """Return the defaults of documents in these scopes; none if a comparison can't judge them."""
     if not _is_simple(policy):
         return set()

@@ -36,11 +36,18 @@ from ttl_odm.beanie.rewrite import filters
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
-    from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult
+    from pymongo.results import (
+        BulkWriteResult,
+        DeleteResult,
+        InsertManyResult,
+        InsertOneResult,
+        UpdateResult,
+    )
 
     from ttl_odm.beanie.drivers import Document, Filter, Projection, Session
+    from ttl_odm.beanie.gate.bulk import Request
     from ttl_odm.beanie.gate.collection_rules import Methods
     from ttl_odm.beanie.gate.cursors import Lifetime
     from ttl_odm.beanie.rewrite.stamps import Update
@@ -118,8 +125,8 @@ class Gate(Handle):
         self,
         filter: object = None,
         projection: Projection | None = None,
-        *args: Any,
-        **options: Any,
+        *args: object,
+        **options: object,
     ) -> Document | None:
         """Find one live document."""
         expired = pop_expired(options)
@@ -236,12 +243,12 @@ class Gate(Handle):
         lifetime = self._shows(options)
         return lifetime.strip(await self.plain.find_one_and_delete(live, **options))
 
-    async def insert_one(self, document: Filter, **options: Any) -> InsertOneResult:
+    async def insert_one(self, document: Document, **options: object) -> InsertOneResult:
         """Insert a document, replacing an expired one that has one of its keys."""
         return await writes.insert_one(self, document, options)
 
     async def insert_many(
-        self, documents: Any, *, ordered: bool = True, **options: Any
+        self, documents: Iterable[Document], *, ordered: bool = True, **options: Any
     ) -> InsertManyResult:
         """Insert documents, replacing expired ones that have one of their keys."""
         if self.binding is None or isinstance(documents, Mapping) or not documents:
@@ -249,20 +256,27 @@ class Gate(Handle):
             return await self.plain.insert_many(documents, ordered=ordered, **options)
         return await bulk.insert_many(self, list(documents), options, ordered=ordered)
 
-    async def update_one(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def update_one(self, filter: Filter, update: Update, **options: object) -> UpdateResult:
         """Update a live document; an upsert inserts where none matches."""
-        return await writes.update(self, "update_one", filter, update, options)
+        result: UpdateResult = await writes.update(self, "update_one", filter, update, options)
+        return result
 
-    async def update_many(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def update_many(self, filter: Filter, update: Update, **options: object) -> UpdateResult:
         """Update live documents; an upsert inserts where none matches."""
-        return await writes.update(self, "update_many", filter, update, options)
+        result: UpdateResult = await writes.update(self, "update_many", filter, update, options)
+        return result
 
-    async def replace_one(self, filter: Filter, replacement: Filter, **options: Any) -> Any:
+    async def replace_one(
+        self, filter: Filter, replacement: Filter, **options: object
+    ) -> UpdateResult:
         """Replace a live document; an upsert inserts where none matches."""
-        return await writes.update(self, "replace_one", filter, replacement, options)
+        result: UpdateResult = await writes.update(
+            self, "replace_one", filter, replacement, options
+        )
+        return result
 
     async def find_one_and_update(
-        self, filter: Filter, update: Update, **options: Any
+        self, filter: Filter, update: Update, **options: object
     ) -> Document | None:
         """Update a live document and return it; an upsert inserts where none matches."""
         lifetime = self._shows(options)
@@ -272,7 +286,7 @@ class Gate(Handle):
         return lifetime.strip(result)
 
     async def find_one_and_replace(
-        self, filter: Filter, replacement: Filter, **options: Any
+        self, filter: Filter, replacement: Filter, **options: object
     ) -> Document | None:
         """Replace a live document and return it; an upsert inserts where none matches."""
         lifetime = self._shows(options)
@@ -281,12 +295,12 @@ class Gate(Handle):
         return lifetime.strip(result)
 
     async def bulk_write(
-        self, requests: Any, *, ordered: bool = True, **options: Any
+        self, requests: Sequence[Request], *, ordered: bool = True, **options: object
     ) -> BulkWriteResult:
         """Send many writes, each of which does what its own method would do."""
         return await bulk.write(self, requests, options, ordered=ordered)
 
-    async def run(self, name: str, arguments: Document) -> Any:
+    async def run(self, name: str, arguments: Document) -> object:
         """Run one of the methods that are `HANDED_OVER`."""
         if name in _ABOUT_INDEXES:
             return await getattr(self, name)(**arguments)
@@ -312,11 +326,11 @@ class Gate(Handle):
         gate.plain = plain
         return gate
 
-    async def _waiting(self, write: Awaitable[Any], session: Session) -> Any:
+    async def _waiting(self, write: Awaitable[object], session: Session) -> object:
         """Await a write that didn't wait for other members, and wait for them as it should have."""
         failed: BulkWriteError | None = None
         try:
-            result = await write
+            result: object = await write
         except BulkWriteError as error:
             result = failed = error
         try:  # even an update of nothing waits for all writes before it

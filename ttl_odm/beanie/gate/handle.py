@@ -133,7 +133,7 @@ class Handle:
         binding = self.binding
         return None if binding is None else binding.enforced
 
-    def scopes_in(self, filter: Filter, *, collated: bool) -> tuple[Any, ...] | None:
+    def scopes_in(self, filter: Filter, *, collated: bool) -> tuple[object, ...] | None:
         """Return the few scopes whose documents a filter may match; None if it may match others.
 
         Arrays have no scope. Under a collation an equality may match other strings.
@@ -146,7 +146,7 @@ class Handle:
             return None
         return filters.values_of(filter, scoping.field)
 
-    def policy_of(self, scopes: Collection_[Any] | None) -> Policy | None:
+    def policy_of(self, scopes: Collection_[object] | None) -> Policy | None:
         """Return the policy; for a few scopes, without the defaults of others."""
         binding = self.binding
         if scopes is None or binding is None or binding.enforced_by_others:
@@ -321,7 +321,9 @@ class Handle:
             return live
         return filters.within(live, condition)
 
-    def pipeline_for(self, pipeline: Any, *, expired: bool, collated: bool = True) -> Any:
+    def pipeline_for(
+        self, pipeline: Sequence[Filter], *, expired: bool, collated: bool = True
+    ) -> Sequence[Filter]:
         """Return the pipeline for a read; `collated` says whether it may have a collation."""
         if expired or not isinstance(pipeline, Sequence):
             return pipeline

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from motor.motor_asyncio import (
     AsyncIOMotorCollection,
@@ -40,16 +40,21 @@ from ttl_odm.beanie.rewrite import filters
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from typing import TypeAlias
+    from collections.abc import Awaitable, Sequence
 
-    from ttl_odm.beanie.drivers import Backend, Document, Filter, Projection, Session
+    from bson import DBRef
+    from motor.motor_asyncio import AsyncIOMotorRawBatchCursor
+
+    from ttl_odm.beanie.drivers import (
+        Backend,
+        Document,
+        Filter,
+        Method,
+        Projection,
+        Result,
+        Session,
+    )
     from ttl_odm.beanie.gate.cursors import Judging
-
-    Method: TypeAlias = Callable[..., Awaitable[Any]]
-
-
-Result = TypeVar("Result")
 
 # Motor's stubs leave out the constructors and attributes that subclasses need.
 _MotorDatabase: Any = AsyncIOMotorDatabase
@@ -61,7 +66,9 @@ _MotorCommandCursor: Any = AsyncIOMotorLatentCommandCursor
 class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
     """A database whose collections show live documents only."""
 
-    def __init__(self, database: Any, backend: Backend, *, guard: bool = False) -> None:
+    def __init__(
+        self, database: AsyncIOMotorDatabase[Document], backend: Backend, *, guard: bool = False
+    ) -> None:
         """Gate a database, with all its options."""
         super().__init__(database.client, database.name, _delegate=database.delegate)
         self.ttl_backend: Backend = backend
@@ -81,19 +88,24 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             return TTLMotorDatabase(plain, self.ttl_backend, guard=self.ttl_guard)
         return super().wrap(obj)
 
-    def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    def aggregate(
+        self, pipeline: Sequence[Filter], *args: object, **kwargs: object
+    ) -> AsyncIOMotorLatentCommandCursor[Document]:
         """Run a pipeline that doesn't start from a collection."""
         expired = pop_expired(kwargs)
         if not expired:
             self._handle.check_complete("aggregate() of a database, with Motor,", pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=expired)
-        return super().aggregate(gated, *args, **kwargs)
+        cursor: AsyncIOMotorLatentCommandCursor[Document] = super().aggregate(
+            gated, *args, **kwargs
+        )
+        return cursor
 
-    def create_collection(self, *args: Any, **kwargs: Any) -> Any:
+    def create_collection(self, *args: object, **kwargs: object) -> Awaitable[TTLMotorCollection]:
         """Create a collection, or a view whose pipeline sees live documents only."""
-        create = super().create_collection
+        create: Method[TTLMotorCollection] = super().create_collection
 
-        async def later() -> Any:
+        async def later() -> TTLMotorCollection:
             await self._handle.read_view_defaults(kwargs)
             return await create(*args, **self._handle.command_for(kwargs))
 
@@ -101,11 +113,11 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return create(*args, **self._handle.command_for(kwargs))
 
-    def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
+    def command(self, command: object, *args: object, **kwargs: object) -> Awaitable[Document]:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
-        run = super().command
+        run: Method[Document] = super().command
 
-        async def later() -> Any:
+        async def later() -> Document:
             await self._handle.read_view_defaults(command)
             return await run(self._handle.command_for(command), *args, **kwargs)
 
@@ -113,7 +125,9 @@ class TTLMotorDatabase(_MotorDatabase):  # type: ignore[misc]
             return asyncio.ensure_future(later(), loop=self.get_io_loop())
         return run(self._handle.command_for(command), *args, **kwargs)
 
-    def dereference(self, dbref: Any, session: Session = None, **kwargs: Any) -> Any:
+    def dereference(
+        self, dbref: DBRef, session: Session = None, **kwargs: object
+    ) -> asyncio.Future[Document | None]:
         """Fetch a live document by a reference."""
         if dbref.database not in (None, self.name):
             raise ValueError(f"{dbref!r} points to another database than {self.name!r}")
@@ -145,8 +159,8 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         self,
         filter: Filter | None = None,
         projection: Projection | None = None,
-        *args: Any,
-        **kwargs: Any,
+        *args: object,
+        **kwargs: object,
     ) -> TTLMotorCursor:
         """Find live documents."""
         expired = pop_expired(kwargs)
@@ -166,12 +180,19 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         cursor._lifetime, cursor._sent = lifetime, sent
         return cursor
 
-    def find_raw_batches(self, filter: object = None, *args: Any, **kwargs: Any) -> Any:
+    def find_raw_batches(
+        self, filter: object = None, *args: object, **kwargs: object
+    ) -> AsyncIOMotorRawBatchCursor[Document]:
         """Find live documents; they are not judged again when they are read."""
         live = self._gate.filter_for_raw_batches(filter, kwargs)
-        return super().find_raw_batches(live, *args, **kwargs)
+        cursor: AsyncIOMotorRawBatchCursor[Document] = super().find_raw_batches(
+            live, *args, **kwargs
+        )
+        return cursor
 
-    def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    def aggregate(
+        self, pipeline: Sequence[Filter], *args: object, **kwargs: object
+    ) -> TTLMotorCommandCursor:
         """Run a pipeline on live documents, of other collections too."""
         expired = pop_expired(kwargs)
         lifetime = for_pipeline(self._gate, pipeline, expired=expired)
@@ -187,13 +208,18 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         cursor._lifetime, cursor._open = lifetime, pipeline if is_open else None
         return cursor
 
-    def aggregate_raw_batches(self, pipeline: Any, **kwargs: Any) -> Any:
+    def aggregate_raw_batches(
+        self, pipeline: Sequence[Filter], **kwargs: object
+    ) -> AsyncIOMotorRawBatchCursor[Document]:
         """Run a pipeline on live documents; they are not judged again when they are read."""
         expired = pop_expired(kwargs)
         if not expired:
             self._gate.check_complete("aggregate_raw_batches(), with Motor,", pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=expired)
-        return super().aggregate_raw_batches(gated, **kwargs)
+        cursor: AsyncIOMotorRawBatchCursor[Document] = super().aggregate_raw_batches(
+            gated, **kwargs
+        )
+        return cursor
 
     def find_one(self, *args: Any, **kwargs: Any) -> asyncio.Future[Document | None]:
         """Find one live document."""
@@ -206,15 +232,15 @@ class TTLMotorCollection(_MotorCollection):  # type: ignore[misc]
         documents = await cursor.limit(-1).to_list(1)
         return documents[0] if documents else None
 
-    def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+    def _start(self, work: Awaitable[Result]) -> asyncio.Future[Result]:
         return asyncio.ensure_future(work, loop=self.get_io_loop())
 
 
-def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
+def _handed_over(name: str, parameters: tuple[str, ...]) -> Method[object]:
     """Return the method that calls the gate."""
 
     @wraps(getattr(AsyncIOMotorCollection, name))
-    def method(self: TTLMotorCollection, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    def method(self: TTLMotorCollection, *args: object, **kwargs: object) -> asyncio.Future[object]:
         arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
         return self._start(self._gate.run(name, arguments))
 
@@ -228,9 +254,9 @@ for _name, _parameters in HANDED_OVER.items():
 class _Cursor(JudgingCursor):
     """The common part of our cursors, which reads the clock before each batch."""
 
-    def _get_more(self) -> Any:
+    def _get_more(self) -> Awaitable[object]:
         self._batches += 1
-        more: Method = super()._get_more
+        more: Method[object] = super()._get_more
         if self._batches > 1 or self._lifetime is None or not self._is_unfinished():
             return more()
         # each() and fetch_next ask for batches by themselves.
@@ -241,7 +267,7 @@ class _Cursor(JudgingCursor):
         """Return live documents."""
         return asyncio.ensure_future(self._listed(length), loop=self.get_io_loop())
 
-    async def _read(self, method: Method, *args: object) -> Any:
+    async def _read(self, method: Method[Result], *args: object) -> Result:
         if self._lifetime is None:
             return await method(*args)
         if self._batches == 0 or (self.alive and not self._buffer_size()):  # there is another batch
@@ -251,7 +277,7 @@ class _Cursor(JudgingCursor):
             return await method(*args)
         return await self._begin(self._lifetime, method, *args)
 
-    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method[Result], *args: object) -> Result:
         del lifetime
         return await method(*args)
 
@@ -259,7 +285,7 @@ class _Cursor(JudgingCursor):
         """Return whether the command is incomplete without a default or keys to be read first."""
         return False
 
-    async def _completed(self, lifetime: Judging, method: Method) -> Any:
+    async def _completed(self, lifetime: Judging, method: Method[Result]) -> Result:
         """Complete the command, and send it with the predicate, as each() doesn't judge."""
         return await self._begin(lifetime, method)
 
@@ -267,7 +293,7 @@ class _Cursor(JudgingCursor):
 class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     """The results of a find."""
 
-    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method[Result], *args: object) -> Result:
         async with coarsely(self.delegate, lifetime, self._sent, self._keys) as self._is_coarse:
             return await method(*args)
 
@@ -278,18 +304,18 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
         is_positional = filters.is_positional(self.delegate._projection)
         return sent.is_open or (is_positional and not sent.includes_expired)
 
-    async def _completed(self, lifetime: Judging, method: Method) -> Any:
+    async def _completed(self, lifetime: Judging, method: Method[Result]) -> Result:
         await lifetime.handle.read_defaults()
         async with coarsely(self.delegate, lifetime, self._sent, self._keys, judges=False):
             return await method()
 
-    async def _keys(self) -> list[Any]:
+    async def _keys(self) -> list[object]:
         """Return the keys of the documents that the find matches."""
         clone = self.clone()
         clone._lifetime, clone.delegate._projection = None, {"_id": 1}
         return [document["_id"] async for document in clone]
 
-    def where(self, code: Any) -> TTLMotorCursor:
+    def where(self, code: object) -> TTLMotorCursor:
         """Add a condition in JavaScript."""
         sent = self._sent
         is_ours = sent is not None and self.delegate._spec is sent.exact
@@ -298,10 +324,11 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
             self._sent = sent.where(self.delegate._spec)
         return self
 
-    def rewind(self) -> Any:
+    def rewind(self) -> TTLMotorCursor:
         """Restart the find."""
         self._batches = 0
-        return super().rewind()
+        super().rewind()
+        return self
 
     def clone(self) -> TTLMotorCursor:
         """Return a copy of the cursor that hasn't started."""
@@ -313,14 +340,16 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
     def __deepcopy__(self, memo: object) -> TTLMotorCursor:
         return self._like(super().__deepcopy__(memo))
 
-    def distinct(self, key: str) -> Any:
+    def distinct(self, key: str) -> asyncio.Future[list[Any]]:
         """Return the values of a field in the documents that the find matches."""
-        return self.collection.distinct(key, **asked_by(self.delegate, self._sent))
+        asked = asked_by(self.delegate, self._sent)
+        values: asyncio.Future[list[Any]] = self.collection.distinct(key, **asked)
+        return values
 
     def explain(self) -> asyncio.Future[Document]:
         """Return the server's plan for the find."""
         clone = self.clone()
-        explained: Method = super(TTLMotorCursor, clone).explain
+        explained: Method[Document] = super(TTLMotorCursor, clone).explain
         return asyncio.ensure_future(clone._read(explained), loop=self.get_io_loop())
 
     def _like(self, clone: TTLMotorCursor) -> TTLMotorCursor:
@@ -334,11 +363,11 @@ class TTLMotorCursor(_Cursor, _MotorCursor):  # type: ignore[misc]
 class TTLMotorCommandCursor(_Cursor, _MotorCommandCursor):  # type: ignore[misc]
     """The results of an aggregation."""
 
-    args: Any  # of Motor's
-    kwargs: Any
-    _open: Any = None
+    args: tuple[object, ...]  # of Motor's
+    kwargs: Document
+    _open: Sequence[Filter] | None = None
 
-    async def _begin(self, lifetime: Judging, method: Method, *args: object) -> Any:
+    async def _begin(self, lifetime: Judging, method: Method[Result], *args: object) -> Result:
         if self._open is not None and self.args:
             await lifetime.handle.read_defaults(self._open)
             pipeline = lifetime.handle.pipeline_for(

@@ -10,7 +10,7 @@ from gated ones are gated too.
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.command_cursor import AsyncCommandCursor
@@ -35,9 +35,12 @@ from ttl_odm.beanie.policy.bindings import registry_of
 from ttl_odm.beanie.rewrite.pipelines import as_duplicate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bson import Code
     from pymongo.asynchronous.cursor import AsyncRawBatchCursor
 
-    from ttl_odm.beanie.drivers import Backend, Filter, Projection
+    from ttl_odm.beanie.drivers import Backend, Filter, Method, Projection
     from ttl_odm.beanie.gate.cursors import Judging
 
 
@@ -79,13 +82,15 @@ class TTLDatabase(AsyncDatabase[Any]):
         other = super().with_options(*args, **kwargs)
         return TTLDatabase(other, self.ttl_backend, guard=self.ttl_guard)
 
-    async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    async def aggregate(
+        self, pipeline: Sequence[Filter], *args: Any, **kwargs: Any
+    ) -> AsyncCommandCursor[Document]:
         """Run a pipeline that doesn't start from a collection."""
         await self._handle.read_defaults(pipeline)
         gated = self._handle.pipeline_for(pipeline, expired=pop_expired(kwargs))
         return await super().aggregate(gated, *args, **kwargs)
 
-    async def command(self, command: Any, *args: Any, **kwargs: Any) -> Any:
+    async def command(self, command: object, *args: Any, **kwargs: Any) -> Any:
         """Run a command; the pipeline of a view that it creates sees live documents only."""
         await self._handle.read_view_defaults(command)
         return await super().command(self._handle.command_for(command), *args, **kwargs)
@@ -142,13 +147,15 @@ class TTLCollection(AsyncCollection[Any]):
         return cursor
 
     def find_raw_batches(
-        self, filter: object = None, *args: Any, **kwargs: Any
+        self, filter: object = None, *args: object, **kwargs: object
     ) -> AsyncRawBatchCursor[Document]:
         """Find live documents; they are not judged again when they are read."""
         live = self._gate.filter_for_raw_batches(filter, kwargs)
         return super().find_raw_batches(live, *args, **kwargs)
 
-    async def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    async def aggregate(
+        self, pipeline: Sequence[Filter], *args: Any, **kwargs: Any
+    ) -> AsyncCommandCursor[Document]:
         """Run a pipeline on live documents, of other collections too."""
         expired = pop_expired(kwargs)
         await self._gate.read_defaults(pipeline)
@@ -156,19 +163,22 @@ class TTLCollection(AsyncCollection[Any]):
         gated = self._gate.pipeline_for(pipeline, expired=expired, collated=is_collated(kwargs))
         await self._gate.ready()
         try:
-            cursor: Any = await super().aggregate(gated, *args, **kwargs)
+            plain = await super().aggregate(gated, *args, **kwargs)
         except OperationFailure as error:
             raise as_duplicate(error) from error
+        cursor = cast("TTLCommandCursor", plain)  # `_aggregate` names this class
         cursor._lifetime = lifetime
         return cursor
 
-    async def _aggregate(self, *args: Any, **kwargs: Any) -> Any:
+    async def _aggregate(self, *args: object, **kwargs: object) -> AsyncCommandCursor[Document]:
         # One of the arguments is the class of the cursor.
         ours = [TTLCommandCursor if value is AsyncCommandCursor else value for value in args]
-        aggregate: Any = super()._aggregate
+        aggregate: Method[AsyncCommandCursor[Document]] = super()._aggregate
         return await aggregate(*ours, **kwargs)
 
-    async def aggregate_raw_batches(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    async def aggregate_raw_batches(
+        self, pipeline: Sequence[Filter], *args: Any, **kwargs: Any
+    ) -> AsyncRawBatchCursor[Document]:
         """Run a pipeline on live documents; they are not judged again when they are read."""
         await self._gate.read_defaults(pipeline)
         gated = self._gate.pipeline_for(pipeline, expired=pop_expired(kwargs))
@@ -189,11 +199,11 @@ class TTLCollection(AsyncCollection[Any]):
         return lifetime.strip(document)
 
 
-def _handed_over(name: str, parameters: tuple[str, ...]) -> Any:
+def _handed_over(name: str, parameters: tuple[str, ...]) -> Method[object]:
     """Return the method that calls the gate."""
 
     @wraps(getattr(AsyncCollection, name))
-    async def method(self: TTLCollection, *args: Any, **kwargs: Any) -> Any:
+    async def method(self: TTLCollection, *args: object, **kwargs: object) -> object:
         arguments = {**dict(zip(parameters, args, strict=False)), **kwargs}
         return await self._gate.run(name, arguments)
 
@@ -237,7 +247,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         async with coarsely(self, lifetime, self._sent, self._keys) as self._is_coarse:
             return await super()._begin(lifetime)
 
-    async def _keys(self) -> list[Any]:
+    async def _keys(self) -> list[object]:
         """Return the keys of the documents that the find matches."""
         clone = self.clone()
         clone._lifetime, clone._projection = None, {"_id": 1}
@@ -248,7 +258,7 @@ class TTLCursor(_Cursor, AsyncCursor[Document]):
         values: list[Any] = await self.collection.distinct(key, **asked_by(self, self._sent))
         return values
 
-    def where(self, code: Any) -> TTLCursor:
+    def where(self, code: str | Code) -> TTLCursor:
         """Add a condition in JavaScript."""
         sent = self._sent
         is_ours = sent is not None and self._spec is sent.exact

@@ -77,7 +77,7 @@ class Change:
     is_stamped: bool = False
 
 
-async def insert_one(handle: Handle, document: Any, options: Document) -> InsertOneResult:
+async def insert_one(handle: Handle, document: Document, options: Document) -> InsertOneResult:
     """Insert a document, replacing an expired one that has one of its keys."""
     keep = pop_keep(options)
     binding = handle.binding
@@ -129,7 +129,7 @@ async def send(handle: Handle, filter: Filter, change: Change, options: Document
     since = None if may_repeat else await handle.now()
     unless_expired = unless_expired_of(plain.full_name, filter) if upsert else None
 
-    async def attempt() -> Any:
+    async def attempt() -> object:
         # Made in each attempt: a conflict may have read another default.
         live = handle.filter_to_write(filter, collated=is_collated(options))
         try:
@@ -194,28 +194,28 @@ async def _is_untouched(handle: Handle, filter: Filter, since: datetime, options
     return await on_primary(handle.plain).count_documents(written, limit=1, session=session) == 0
 
 
-async def change_of(handle: Handle, method: str, update: Any, *, keep: bool) -> Change:
+async def change_of(handle: Handle, method: str, update: Update, *, keep: bool) -> Change:
     """Stamp an update or a replacement."""
     now = await handle.now_to_stamp(update)
-    stamping, is_mapping = handle.stamping, isinstance(update, Mapping)
+    stamping, fields = handle.stamping, update if isinstance(update, Mapping) else None
     if method in _AS_UPDATE:
-        known = dict(update) if is_mapping else {}
-        if stamping is None or not is_mapping:
+        known = {} if fields is None else dict(fields)
+        if stamping is None or fields is None:
             return Change(method, update, update, known)
         if not stamping.stamps:
-            cleaned = stamping.insert(update, None, keep=keep)
+            cleaned = stamping.insert(fields, None, keep=keep)
             return Change(method, cleaned, cleaned, known)
         return Change(
             _AS_UPDATE[method],
-            live=stamping.replacement(update, keep=keep, now=now),
-            new=stamping.replacement(update, keep=keep, inserts=True, now=now),
+            live=stamping.replacement(fields, keep=keep, now=now),
+            new=stamping.replacement(fields, keep=keep, inserts=True, now=now),
             known=known,
         )
     live = new = update
     if stamping is not None:
         live = stamping.update(update, keep=keep, now=now)
         new = stamping.update(update, keep=keep, inserts=True, now=now)
-    is_repeatable = method != "update_many" or (is_mapping and update.keys() <= _REPEATABLE)
+    is_repeatable = method != "update_many" or (fields is not None and fields.keys() <= _REPEATABLE)
     is_stamped = stamping is not None and stamping.stamps and not keep
     return Change(method, live, new, known_of(update), is_repeatable, is_stamped)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import Int64, ObjectId, Regex
 
@@ -108,7 +108,7 @@ def has_expr(filter: Filter) -> bool:
     )
 
 
-def with_keys(filter: Filter, keys: list[Any]) -> Document:
+def with_keys(filter: Filter, keys: list[object]) -> Document:
     """Return the filter that matches the same documents if they have one of these keys."""
     return within(filter, {"_id": {"$in": keys}})
 
@@ -121,7 +121,7 @@ def within(filter: Filter, condition: Document) -> Document:
 def at(filter: Filter, now: datetime) -> Filter:
     """Return a filter with a literal instant for ``$$NOW``, which ``distinct`` doesn't support."""
 
-    def inside(value: Any) -> Any:  # the branches of $and, $or and $nor
+    def inside(value: object) -> object:  # the branches of $and, $or and $nor
         if not isinstance(value, list):
             return value
         return [at(branch, now) if isinstance(branch, Mapping) else branch for branch in value]
@@ -132,7 +132,7 @@ def at(filter: Filter, now: datetime) -> Filter:
     }
 
 
-def _replaced(expression: Any, now: datetime) -> Any:
+def _replaced(expression: object, now: datetime) -> object:
     if expression in ("$$NOW", formats.server_now()):
         return now
     if isinstance(expression, Mapping):
@@ -183,7 +183,7 @@ def _is_value(value: object) -> bool:
     return not (is_condition or isinstance(value, (re.Pattern, Regex)))
 
 
-def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
+def values_of(filter: Filter, field: str) -> tuple[object, ...] | None:
     """Return the few values of which a filter requires one in a field; None if it doesn't.
 
     The values are strings, whole numbers and ObjectIds, in an equality or a short ``$in``, at the
@@ -202,7 +202,7 @@ def values_of(filter: Filter, field: str) -> tuple[Any, ...] | None:
     return None
 
 
-def _required(value: Any) -> tuple[Any, ...] | None:
+def _required(value: object) -> tuple[object, ...] | None:
     if type(value) in PLAIN_VALUES:
         return (value,)
     if not isinstance(value, Mapping):
