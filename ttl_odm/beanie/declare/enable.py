@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from ttl_odm.beanie.drivers import Collection
+    from ttl_odm.beanie.drivers import Collection, Method
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
     from ttl_odm.sweeper import ArchiveSink
@@ -42,12 +42,12 @@ _overlay: Final = Overlay()
 
 
 def enable(  # noqa: PLR0913 (what a class may declare)
-    target: Any,
+    target: object,
     policy: Policy | DefaultExtension | float | timedelta | None,
     *,
     purge: str | None = None,
     archive: Archive | ArchiveSink | None = None,
-    on_purged: Any = None,
+    on_purged: object = None,
     sweep: str | None = None,
 ) -> None:
     """Give a document class a lifetime, even one from another package.
@@ -123,17 +123,17 @@ def _machinery(target: type[Document]) -> dict[str, object]:
     return attributes
 
 
-def _inserting(runs: Any, method: Any) -> classmethod[Any, Any, Any]:
+def _inserting(runs: Method[object], method: Any) -> object:
     plain = method.__func__
 
     @wraps(plain)
-    async def run(cls: type[Document], *args: Any, **kwargs: Any) -> Any:
+    async def run(cls: type[Document], *args: Any, **kwargs: Any) -> object:
         return await runs(partial(plain, cls), *args, **kwargs)
 
     return classmethod(run)
 
 
-def _remembering(save_state: Callable[[Any], None]) -> Callable[[Any], None]:
+def _remembering(save_state: Callable[[Document], None]) -> Callable[[Document], None]:
     @wraps(save_state)
     def run(document: Document) -> None:
         save_state(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, TypeAlias, TypeVar, overload
 
 from beanie.odm.documents import DocumentWithSoftDelete
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSchema
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ttl_odm.core.lifetime import OnlyIf
 
     _Projection = TypeVar("_Projection", bound=BaseModel)
+    _Criterion: TypeAlias = Mapping[Any, object] | bool
 else:
     # Not a Document: Beanie wants one parent of each class to be one, and that is the user's.
     _Base = BaseModel
@@ -105,7 +106,7 @@ class TTLMixin(_Base):
     _find_many_query_class: ClassVar[type] = TTLFindMany
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         declaration.check(cls)
         declaration.drop_unused_fields(cls, TTLMixin)
@@ -141,34 +142,34 @@ class TTLMixin(_Base):
         @overload
         @classmethod
         def find_one(
-            cls, *args: Mapping[Any, Any] | bool, projection_model: None = None, **options: Any
+            cls, *args: _Criterion, projection_model: None = None, **options: object
         ) -> TTLFindOne[Self]: ...
         @overload
         @classmethod
         def find_one(
             cls,
-            *args: Mapping[Any, Any] | bool,
+            *args: _Criterion,
             projection_model: type[_Projection],
-            **options: Any,
+            **options: object,
         ) -> TTLFindOne[_Projection]: ...
         @classmethod
-        def find_one(cls, *args: Any, **options: Any) -> Any: ...  # noqa: D102
+        def find_one(cls, *args: object, **options: object) -> object: ...  # noqa: D102
 
         @overload
         @classmethod
         def find(
-            cls, *args: Mapping[Any, Any] | bool, projection_model: None = None, **options: Any
+            cls, *args: _Criterion, projection_model: None = None, **options: object
         ) -> TTLFindMany[Self]: ...
         @overload
         @classmethod
         def find(
             cls,
-            *args: Mapping[Any, Any] | bool,
+            *args: _Criterion,
             projection_model: type[_Projection],
-            **options: Any,
+            **options: object,
         ) -> TTLFindMany[_Projection]: ...
         @classmethod
-        def find(cls, *args: Any, **options: Any) -> Any: ...  # noqa: D102
+        def find(cls, *args: object, **options: object) -> object: ...  # noqa: D102
 
     # The lifetime
 
@@ -239,32 +240,32 @@ class TTLMixin(_Base):
             super()._save_state()
         remember(self)
 
-    async def insert(self, *args: Any, **kwargs: Any) -> Self:
+    async def insert(self, *args: object, **kwargs: object) -> Self:
         """Insert the document; see Beanie's own method."""
         return await document_writes.insert(self, super().insert, *args, **kwargs)
 
     @classmethod
-    async def insert_one(cls, document: Any, *args: Any, **kwargs: Any) -> Any:
+    async def insert_one(cls, document: Any, *args: object, **kwargs: object) -> Any:
         """Insert a document; see Beanie's own method."""
         return await document_writes.insert_one(super().insert_one, document, *args, **kwargs)
 
     @classmethod
-    async def insert_many(cls, documents: Any, *args: Any, **kwargs: Any) -> InsertManyResult:
+    async def insert_many(cls, documents: Any, *args: object, **kwargs: object) -> InsertManyResult:
         """Insert documents; see Beanie's own method."""
         return await document_writes.insert_many(super().insert_many, documents, *args, **kwargs)
 
-    async def update(self, *args: Any, **kwargs: Any) -> Self:
+    async def update(self, *args: object, **kwargs: object) -> Self:
         """Update the document, as Beanie does. `ExpiredError` if it has expired.
 
         `save()` calls this; it inserts a document that was never stored, or was deleted.
         """
         return await document_writes.write(self, super().update, *args, **kwargs)
 
-    async def replace(self, *args: Any, **kwargs: Any) -> Self:
+    async def replace(self, *args: object, **kwargs: object) -> Self:
         """Replace the stored document, as Beanie does. `ExpiredError` if it has expired."""
         return await document_writes.replace(self, super().replace, *args, **kwargs)
 
-    async def delete(self, *args: Any, **kwargs: Any) -> DeleteResult | None:
+    async def delete(self, *args: object, **kwargs: object) -> DeleteResult | None:
         """Delete the document, as Beanie does. `ExpiredError` if it has expired.
 
         `DeleteRules.DELETE_LINKS` raises no such error and continues, since an expired document is
@@ -272,6 +273,6 @@ class TTLMixin(_Base):
         """
         return await document_writes.delete(self, super().delete, *args, **kwargs)
 
-    async def sync(self, *args: Any, **kwargs: Any) -> None:
+    async def sync(self, *args: object, **kwargs: object) -> None:
         """Reload the document, as Beanie does. `ExpiredError` if it has expired."""
         return await document_writes.write(self, super().sync, *args, **kwargs)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from beanie import Document
+    from pymongo.results import UpdateResult
 
     from ttl_odm.beanie.drivers import Session
     from ttl_odm.core.lifetime import OnlyIf
@@ -50,7 +51,7 @@ class ExpiringCache(LRUCache):
             return None
         return value
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: object) -> None:
         """Store a result whose expiry is known."""
         if self._lives(value):
             super().set(key, value)
@@ -94,7 +95,7 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         A part of a document may lack its expiry, and the policies of fetched documents are unknown.
         """
         is_whole = self.projection_model is self.document_model and not self.fetch_links
-        return self._ignores_cache or not is_whole or _wants_expired(self)
+        return self._ignores_cache or not is_whole or _wants_expired(self.pymongo_kwargs)
 
     @ignore_cache.setter
     def ignore_cache(self, value: bool) -> None:
@@ -102,7 +103,8 @@ class _Query(_AnyQuery):  # type: ignore[misc]
 
     async def count(self) -> int:
         """Count what the query finds."""
-        if _wants_expired(self) and not self.fetch_links:  # Beanie 1 drops this option
+        wants_expired = _wants_expired(self.pymongo_kwargs)
+        if wants_expired and not self.fetch_links:  # Beanie 1 drops this option
             pages = {name: getattr(self, f"{name}_number", 0) for name in ("limit", "skip")}
             options = {name: number for name, number in pages.items() if number}
             return await collection_of(self.document_model).count_documents(
@@ -111,19 +113,19 @@ class _Query(_AnyQuery):  # type: ignore[misc]
         counted: int = await super().count()
         return counted
 
-    def update(self, *args: Any, **kwargs: Any) -> Any:
+    def update(self, *args: object, **kwargs: object) -> object:
         """Update what the query finds."""
-        _reject_expired(self)
+        _reject_expired(self.pymongo_kwargs)
         return super().update(*args, **kwargs)
 
-    def upsert(self, *args: Any, **kwargs: Any) -> Any:
+    def upsert(self, *args: object, **kwargs: object) -> object:
         """Update what the query finds, or insert."""
-        _reject_expired(self)
+        _reject_expired(self.pymongo_kwargs)
         return super().upsert(*args, **kwargs)
 
-    def delete(self, *args: Any, **kwargs: Any) -> Any:
+    def delete(self, *args: object, **kwargs: object) -> object:
         """Delete what the query finds."""
-        _reject_expired(self)
+        _reject_expired(self.pymongo_kwargs)
         return super().delete(*args, **kwargs)
 
 
@@ -167,15 +169,12 @@ class TTLFindOne(_Mixed, FindOne[FindQueryResultType]):  # pyright: ignore[repor
                 `expire_in`, gives documents no ttl of their own; or an argument is invalid. On
                 Azure Cosmos DB always.
         """
-        _reject_expired(self)
-        document: FindQueryResultType | None = await touch_one(
-            self, at_most_every, only_if, expire_in, session
-        )
-        return document
+        _reject_expired(self.pymongo_kwargs)
+        return await touch_one(self, at_most_every, only_if, expire_in, session)
 
-    async def replace_one(self, *args: Any, **kwargs: Any) -> Any:
+    async def replace_one(self, *args: Any, **kwargs: Any) -> UpdateResult | None:
         """Replace what the query finds."""
-        _reject_expired(self)
+        _reject_expired(self.pymongo_kwargs)
         return await super().replace_one(*args, **kwargs)
 
 
@@ -199,24 +198,24 @@ class TTLFindMany(_Mixed, FindMany[FindQueryResultType]):  # pyright: ignore[rep
             The number of documents that were renewed. Those that a condition leaves alone don't
             count.
         """
-        _reject_expired(self)
+        _reject_expired(self.pymongo_kwargs)
         return await touch_many(self, at_most_every, only_if, expire_in, session)
 
     def aggregate(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pipeline over what the query finds."""
-        if _wants_expired(self):
+        if _wants_expired(self.pymongo_kwargs):
             kwargs.setdefault("include_expired", True)
         query = super().aggregate(*args, **kwargs)
         query.ignore_cache = True  # the result may have parts of documents, and other classes
         return query
 
 
-def _wants_expired(query: Any) -> bool:
-    return bool(query.pymongo_kwargs.get("include_expired"))
+def _wants_expired(options: Mapping[str, object]) -> bool:
+    return bool(options.get("include_expired"))
 
 
-def _reject_expired(query: Any) -> None:
-    if _wants_expired(query):
+def _reject_expired(options: Mapping[str, object]) -> None:
+    if _wants_expired(options):
         raise TTLError(
             "include_expired=True is only for reads: an expired document can't be changed or "
             "deleted."

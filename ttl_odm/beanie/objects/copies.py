@@ -56,7 +56,7 @@ _STORED_AS_IS: Final = frozenset({ObjectId, PydanticObjectId, str, int, type(Non
 _attribute_of: Final = object.__getattribute__
 
 
-class Copy(tuple[Any, ...]):
+class Copy(tuple[object, ...]):
     """The key of a stored document, and its values in the fields that decide when it expires."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class Copy(tuple[Any, ...]):
         """The key."""
         return self[0]
 
-    def row(self, model: type) -> dict[str, Any]:
+    def row(self, model: type) -> dict[str, object]:
         """Return the values, as they were in memory, by their stored names."""
         return dict(zip(getattr(model, _ALIASES), self[1:], strict=True))
 
@@ -99,7 +99,7 @@ def prepare(model: Any, fields: Iterable[str], *, stamp: str | None) -> None:
         for name, info in model.model_fields.items()
         if {name, info.alias or name} & tops
     }
-    read: Callable[[Any], tuple[Any, ...]] = itemgetter("id", *deciding)
+    read: Callable[[Mapping[str, object]], tuple[object, ...]] = itemgetter("id", *deciding)
     if not deciding:
         read = _key_alone
     elif any(_changes_in_place(model.model_fields[name].annotation) for name in deciding):
@@ -113,13 +113,13 @@ def prepare(model: Any, fields: Iterable[str], *, stamp: str | None) -> None:
     model.__private_attributes__.setdefault(_COPY, PrivateAttr(default=None))
 
 
-def keeps_state(model: Any) -> bool:
+def keeps_state(model: type[Document]) -> bool:
     """Return whether the state of a class's documents is saved, by Beanie or by other code."""
     settings = model._document_settings
     return settings is None or settings.use_state_management or getattr(model, _OWN_STATE, True)
 
 
-def remember(document: Any, *, is_certain: bool = True, **known: object) -> None:
+def remember(document: Document, *, is_certain: bool = True, **known: object) -> None:
     """Note that a document is stored, with its values in memory, or those of `known`.
 
     An uncertain copy stays uncertain if it is noted again without a change.
@@ -138,13 +138,13 @@ def remember(document: Any, *, is_certain: bool = True, **known: object) -> None
         private[_COPY] = Copy(values) if is_certain else _Doubtful(values)
 
 
-def forget(document: Any) -> None:
+def forget(document: Document) -> None:
     """Note that a document was deleted."""
     if getattr(type(document), _READER, None) is not None:
-        document.__pydantic_private__[_COPY] = Copy(_DELETED)
+        _attribute_of(document, "__pydantic_private__")[_COPY] = Copy(_DELETED)
 
 
-def copy_of(document: Any) -> Copy | None:
+def copy_of(document: Document) -> Copy | None:
     """Return what a document remembers of the stored document; None if it was never stored.
 
     A document that was parsed lazily still has what was read. A document without a copy, from JSON
@@ -157,47 +157,47 @@ def copy_of(document: Any) -> Copy | None:
     copy: Copy | None = private.get(_COPY)
     if copy is not None:
         return copy if copy.key == key else None
-    stored: Mapping[str, Any] = private.get("_store") or {}
+    stored: Mapping[str, object] = private.get("_store") or {}
     if stored and stored.get("_id") in (key, key_of(document)):
         return Copy((key, *(stored.get(alias) for alias in getattr(model, _ALIASES))))
     stamp: str | None = getattr(model, _STAMP)
     return None if stamp is None or getattr(document, stamp) is None else Copy(read(vars(document)))
 
 
-def key_of(document: Document) -> Any:
+def key_of(document: Document) -> object:
     """Return a document's key as Beanie stores it and queries for it: a UUID is binary then."""
-    key: Any = document.id
+    key: object = document.id
     encoders = document.get_settings().bson_encoders
     if not encoders and type(key) in _STORED_AS_IS:
         return key
     return Encoder(custom_encoders=encoders).encode(key)
 
 
-def _parse_linked(model: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
+def _parse_linked(model: type[BaseModel], data: object, *args: Any, **kwargs: Any) -> BaseModel:
     """Parse the value of a link: a document, one from ``$lookup``, or a dict of the user's."""
     known = getattr(data, "__pydantic_private__", None) or {}
     copy = known.get(_COPY)
-    document: Any = parse_obj(model, data, *args, **kwargs)
+    document = parse_obj(model, data, *args, **kwargs)
     was_read = isinstance(data, dict) and "_id" in data
     if not was_read and getattr(type(document), _READER, None) is not None:
-        document.__pydantic_private__[_COPY] = copy
+        _attribute_of(document, "__pydantic_private__")[_COPY] = copy
     return document
 
 
 beanie_fields.parse_obj = _parse_linked  # type: ignore[attr-defined]
 
 
-def _key_alone(values: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key_alone(values: Mapping[str, object]) -> tuple[object, ...]:
     return (values["id"],)
 
 
 class _Unshared:
     """Reads copies of values that may change in place; links never do."""
 
-    def __init__(self, read: Callable[[Any], tuple[Any, ...]]) -> None:
+    def __init__(self, read: Callable[[Mapping[str, object]], tuple[object, ...]]) -> None:
         self._read = read
 
-    def __call__(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    def __call__(self, values: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(
             deepcopy(value)
             if isinstance(value, (list, dict, BaseModel)) and not isinstance(value, Document)

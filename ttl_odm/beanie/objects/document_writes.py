@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from beanie import DeleteRules
 from beanie.exceptions import DocumentNotFound, RevisionIdWasChanged
@@ -30,24 +30,23 @@ from ttl_odm.beanie.purge.errors import ExpiredError
 from ttl_odm.beanie.time.formats import stored
 from ttl_odm.core.policy import TTL
 
-Result = TypeVar("Result")
-
 _REPLACE: Final = ("ignore_revision", "session", "bulk_writer")
 """The first parameters of Beanie's replace."""
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from beanie import Document
 
+    from ttl_odm.beanie.drivers import Filter, Method, Result, Session
     from ttl_odm.beanie.gate.writes import UnlessExpired
     from ttl_odm.beanie.objects.copies import Copy
     from ttl_odm.core.policy import Policy
 
-    Method: TypeAlias = Callable[..., Awaitable[Result]]
 
-
-async def insert(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
+async def insert(
+    document: Document, method: Method[Result], *args: object, **kwargs: object
+) -> Result:
     """Run Beanie's insert, and set the stamp on the document in memory.
 
     It is set as soon as the document is stored: actions after the insert may change it again.
@@ -60,7 +59,9 @@ async def insert(document: Document, method: Method[Result], *args: Any, **kwarg
     return result
 
 
-async def insert_one(method: Method[Result], document: Any, *args: Any, **kwargs: Any) -> Result:
+async def insert_one(
+    method: Method[Result], document: Document, *args: object, **kwargs: object
+) -> Result:
     """Run Beanie's `insert_one`, which may pass the document to a bulk writer."""
     result = await method(document, *args, **kwargs)
     if kwargs.get("bulk_writer") is not None:
@@ -69,7 +70,7 @@ async def insert_one(method: Method[Result], document: Any, *args: Any, **kwargs
 
 
 async def insert_many(
-    method: Method[Result], documents: Iterable[Any], *args: Any, **kwargs: Any
+    method: Method[Result], documents: Iterable[Document], *args: object, **kwargs: object
 ) -> Result:
     """Run Beanie's `insert_many`, and note that the documents are stored."""
     documents = list(documents)
@@ -79,7 +80,7 @@ async def insert_many(
     return result
 
 
-async def _remember_inserted(documents: list[Any], *, is_certain: bool) -> None:
+async def _remember_inserted(documents: list[Document], *, is_certain: bool) -> None:
     for document in documents:
         policy = _own_policy(type(document))
         known: dict[str, object] = {}
@@ -89,14 +90,16 @@ async def _remember_inserted(documents: list[Any], *, is_certain: bool) -> None:
         remember(document, is_certain=is_certain, **known)
 
 
-def _may_be_undone(options: Mapping[str, Any]) -> bool:
+def _may_be_undone(options: Filter) -> bool:
     """Return whether a write may not take effect: in a transaction, or with a bulk writer."""
     session = options.get("session")
     in_transaction = session is not None and bool(session.in_transaction)
     return in_transaction or options.get("bulk_writer") is not None
 
 
-async def write(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
+async def write(
+    document: Document, method: Method[Result], *args: object, **kwargs: object
+) -> Result:
     """Run one of Beanie's writes; raise an `ExpiredError` if the document has expired."""
     return await _write(document, partial(method, *args, **kwargs), kwargs)
 
@@ -104,7 +107,7 @@ async def write(document: Document, method: Method[Result], *args: Any, **kwargs
 async def _write(
     document: Document,
     method: Callable[[], Awaitable[Result]],
-    options: Mapping[str, Any],
+    options: Filter,
     on_match: Callable[[], Awaitable[None]] | None = None,
 ) -> Result:
     """Run a write; raise an `ExpiredError` if the document has expired.
@@ -142,7 +145,9 @@ async def _write(
             raise
 
 
-async def save(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
+async def save(
+    document: Document, method: Method[Result], *args: object, **kwargs: object
+) -> Result:
     """Run `save` for a class without the mixin, whose `update` is Beanie's own."""
     options = {"session": args[0] if args else None, **kwargs, "upsert": True}
     with (
@@ -154,7 +159,7 @@ async def save(document: Document, method: Method[Result], *args: Any, **kwargs:
 
 @contextmanager
 def _saving(
-    document: Document, copy: Copy | None, options: Mapping[str, Any]
+    document: Document, copy: Copy | None, options: Filter
 ) -> Iterator[UnlessExpired | None]:
     """Yield the check that an upsert of a document does before it inserts; None for no check.
 
@@ -177,7 +182,9 @@ def _saving(
         remember(document, is_certain=False)
 
 
-async def replace(document: Document, method: Method[Result], *args: Any, **kwargs: Any) -> Result:
+async def replace(
+    document: Document, method: Method[Result], *args: object, **kwargs: object
+) -> Result:
     """Run Beanie's replace, and read the stamp, which Beanie doesn't.
 
     It is read as soon as the document is stored: actions after the replace may change it again.
@@ -191,7 +198,7 @@ async def replace(document: Document, method: Method[Result], *args: Any, **kwar
     return await _write(document, partial(method, *args, **kwargs), options, read)
 
 
-async def _read_stamp(document: Document, policy: TTL, session: Any) -> None:
+async def _read_stamp(document: Document, policy: TTL, session: Session) -> None:
     row = await on_primary(collection_of(document)).find_one(
         {"_id": key_of(document)}, dict.fromkeys(deciding_fields(policy), 1), session=session
     )
@@ -200,7 +207,7 @@ async def _read_stamp(document: Document, policy: TTL, session: Any) -> None:
 
 
 async def delete(
-    document: Document, method: Method[Result], *args: Any, **kwargs: Any
+    document: Document, method: Method[Result], *args: object, **kwargs: object
 ) -> Result | None:
     """Run Beanie's delete; also a soft one, which saves, and must not insert an expired document.
 
@@ -220,11 +227,11 @@ async def delete(
     return result
 
 
-def run_as(runs: Any, method: Any) -> Any:
+def run_as(runs: Method[object], method: Method[object]) -> Any:
     """Return an instance method of Beanie's, run by a function of this module such as `delete`."""
 
     @wraps(method)
-    async def run(document: Document, *args: Any, **kwargs: Any) -> Any:
+    async def run(document: Document, *args: object, **kwargs: object) -> object:
         return await runs(document, partial(method, document), *args, **kwargs)
 
     return run

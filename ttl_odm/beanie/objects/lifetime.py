@@ -13,7 +13,7 @@ This module must not know how the gate works.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from beanie.exceptions import DocumentNotFound
 from pymongo import ReturnDocument, UpdateOne
@@ -197,7 +197,7 @@ async def expire_in(
     return await _change(document, policy, [stage], conditions, session, keeps_stamp=True)
 
 
-def own_life(policy: TTL, field: str, seconds: int) -> tuple[dict[str, Any], Instant]:
+def own_life(policy: TTL, field: str, seconds: int) -> tuple[dict[str, object], Instant]:
     """Return the fields that give documents their own ttl from now on, and their end.
 
     With zero seconds these include the last modification.
@@ -349,7 +349,7 @@ async def expiry_error(
     if rule is not None:
         is_gone = await rule.is_gone(document, session, copy, inserts=inserts)
         return error if is_gone else None
-    collection: Any = on_primary(collection_of(document))
+    collection = on_primary(collection_of(document))
     row = await collection.find_one(
         {"_id": key_of(document)}, session=session, include_expired=True
     )

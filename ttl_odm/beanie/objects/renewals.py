@@ -9,7 +9,7 @@ This module must not know how the gate works.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from beanie.odm.utils.parsing import parse_obj
 from beanie.odm.utils.projection import get_projection
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from beanie import Document
+    from beanie.odm.queries.find import FindMany, FindOne, FindQueryResultType
 
     from ttl_odm.beanie import drivers
     from ttl_odm.beanie.drivers import Session
@@ -47,7 +48,7 @@ class _Renewal(NamedTuple):
     """What a touch writes: expressions by field, under conditions, by a policy."""
 
     policy: Policy
-    fields: dict[str, Any]
+    fields: dict[str, object]
     conditions: list[drivers.Document]
     is_plain: bool
     """Whether the gate's own stamp and constant fields suffice."""
@@ -59,7 +60,7 @@ class _Renewal(NamedTuple):
 
 
 async def touch_many(
-    query: Any,
+    query: FindMany[FindQueryResultType],
     at_most_every: float | timedelta | None,
     only_if: OnlyIf | None,
     life: float | timedelta | None,
@@ -89,12 +90,12 @@ async def touch_many(
 
 
 async def touch_one(
-    query: Any,
+    query: FindOne[FindQueryResultType],
     at_most_every: float | timedelta | None,
     only_if: OnlyIf | None,
     life: float | timedelta | None,
     session: Session,
-) -> Any:
+) -> FindQueryResultType | None:
     """Renew the live document that a query finds, and return it; None if there is none."""
     model = query.document_model
     if query.fetch_links:
@@ -115,7 +116,9 @@ async def touch_one(
         keep_last_modified=not renewal.is_plain or bool(renewal.conditions),
         **query.pymongo_kwargs,
     )
-    return None if row is None else parse_obj(query.projection_model, row)
+    if row is None:
+        return None
+    return cast("FindQueryResultType", parse_obj(query.projection_model, row))
 
 
 def _unless_left_alone(renewal: _Renewal) -> drivers.Pipeline:
@@ -150,7 +153,7 @@ async def _renewal(
         raise azure_error(model, "touch() of a query", instead="touch the documents")
     if not isinstance(policy, TTL) and life is None:
         raise TTLConfigurationError(f"{name} documents can't be touched: {policy!r}.")
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     is_plain, end = True, None
     if life is not None:
         fields, end, is_plain = _with_life(policy, name, life)
@@ -171,7 +174,7 @@ async def _renewal(
 
 def _with_life(
     policy: Policy, name: str, life: float | timedelta
-) -> tuple[dict[str, Any], Instant, bool]:
+) -> tuple[dict[str, object], Instant, bool]:
     """Return the fields for a new life, its end, and whether the gate's own stamp does the rest."""
     if isinstance(policy, TTL) and policy.override is not None:
         seconds = life_seconds(life, where=f"{name}.{policy.override}")

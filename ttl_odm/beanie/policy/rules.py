@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from beanie.exceptions import CollectionWasNotInitialized
 
@@ -97,7 +97,7 @@ class Copy(Protocol):
         """Whether the document is certainly stored."""
         ...
 
-    def row(self, model: type) -> dict[str, Any]:
+    def row(self, model: type) -> Mapping[str, object]:
         """Return the values that decide when the document expires, by their stored names."""
         ...
 
