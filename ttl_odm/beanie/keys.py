@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -54,7 +54,7 @@ _CHUNK: Final = 1000
 """Keys in one deleting command."""
 _MOST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of keys in one deleting command, which may have 16 MiB."""
-_AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
+_AS_STORED: Final[CodecOptions[Filter]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 _PATIENCE_SECONDS: Final = 120
@@ -259,7 +259,7 @@ def as_transient(conflict: Filter) -> DuplicateKeyError:
     return DuplicateKeyError(conflict.get("errmsg", ""), conflict.get("code"), details)
 
 
-def _chunks(matches: list[Document], options: CodecOptions[Any]) -> Iterable[list[Document]]:
+def _chunks(matches: list[Document], options: CodecOptions[Filter]) -> Iterable[list[Document]]:
     """Yield conditions in as many parts as fit into commands."""
     chunk: list[Document] = []
     size = 0

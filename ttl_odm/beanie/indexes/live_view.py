@@ -10,7 +10,7 @@ indexes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import bson
 from bson.codec_options import CodecOptions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LIVE_VIEW: Final = "__ttl_view"
 _NAMESPACE_EXISTS: Final = 48
-_AS_STORED: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+_AS_STORED: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 
 
 async def details_and_views(collection: Collection) -> tuple[Document, list[Document]]:

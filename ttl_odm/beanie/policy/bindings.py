@@ -475,7 +475,7 @@ def collection_name(model: type) -> str:
     return str(getattr(getattr(owner, "Settings", None), "name", None) or owner.__name__)
 
 
-def collection_of(document: Any) -> Collection:
+def collection_of(document: object) -> Collection:
     """Return the gated collection of a document or of its class."""
     is_motor = not hasattr(document, "get_pymongo_collection")
     name = "get_motor_collection" if is_motor else "get_pymongo_collection"
@@ -486,7 +486,7 @@ def collection_of(document: Any) -> Collection:
 def backend_of(collection: Collection) -> Backend | None:
     """Return the backend that `ttl_database` was given; None if the database isn't gated."""
     # On a driver's database every unknown attribute is a collection.
-    backend: Any = getattr(collection.database, "ttl_backend", None)
+    backend: object = getattr(collection.database, "ttl_backend", None)
     return cast("Backend", backend) if isinstance(backend, str) else None
 
 
@@ -519,7 +519,7 @@ def check_enforced(model: type) -> None:
         raise unenforced(model, declared, "TTLMixin", base="Document")
 
 
-def entry_of(model: Any) -> Entry | None:
+def entry_of(model: object) -> Entry | None:
     """Return the policy or rule of a document class's collection, None if it has neither.
 
     Raises:

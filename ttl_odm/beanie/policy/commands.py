@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     )
 
 NAMESPACE_NOT_FOUND: Final = 26
-RAW: Final[CodecOptions[Any]] = CodecOptions(
+RAW: Final[CodecOptions[Filter]] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
-Reply = TypeVar("Reply", bound="Mapping[str, Any]")
+Reply = TypeVar("Reply", bound="Filter")
 Hint: TypeAlias = str | dict[str, int]
 """An index's name, or its key pattern."""
 BY_KEY: Final = {"_id": 1}
@@ -227,7 +227,7 @@ class RawCollection:
         has_transactions = "setName" in reply or reply.get("msg") == "isdbgrid"
         return Server(instant_of(reply), has_transactions)
 
-    async def find(self, filter: Filter, **clauses: Any) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
+    async def find(self, filter: Filter, **clauses: object) -> list[RawBSONDocument]:  # noqa: A002 (MongoDB's name for it)
         """Find documents: as many as fit into one reply of the server, 16 MiB."""
         find = {"find": self.collection.name, "filter": filter, "singleBatch": True, **clauses}
         if "limit" in find:
@@ -239,7 +239,7 @@ class RawCollection:
         self,
         reach: KeyRange,
         filter: Filter,  # noqa: A002 (as above)
-        **clauses: Any,
+        **clauses: object,
     ) -> list[RawBSONDocument]:
         """Find documents in a range, in its order."""
         if self.has_ranges:
@@ -247,7 +247,7 @@ class RawCollection:
         both = {"$and": [reach.condition(), filter]}
         return await self.find(both, **clauses, sort={reach.field: 1})
 
-    async def aggregate(self, pipeline: Pipeline, **clauses: Any) -> list[RawBSONDocument]:
+    async def aggregate(self, pipeline: Pipeline, **clauses: object) -> list[RawBSONDocument]:
         """Return the results of a pipeline: as many as fit into one reply of the server."""
         command: Document = {"aggregate": self.collection.name, "pipeline": pipeline}
         command["cursor"] = {"batchSize": _MOST_COUNTED}

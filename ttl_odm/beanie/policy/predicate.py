@@ -160,7 +160,7 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     if len(policy.kinds) > _FEW_KINDS:
         return _expired_by_many_kinds(policy, policy.by, now)
     by, last_modified = _path(policy.by), _path(policy.last_modified)
-    kinds: dict[int | None, list[Any]] = {}
+    kinds: dict[int | None, list[object]] = {}
     for kind, default in policy.defaults.items():
         kinds.setdefault(default, []).append(kind)
 
@@ -175,7 +175,7 @@ def _ttl_expired(policy: TTL, now: Instant) -> Expression:
     return by_kind(lambda default: _expired_with(policy, default, now))
 
 
-def _is_in(field: str, kinds: list[Any]) -> Expression:
+def _is_in(field: str, kinds: list[object]) -> Expression:
     """Return the expression that is true if a path holds one of these kinds."""
     values = [{"$literal": kind} for kind in kinds]
     equals = {"$eq": [field, *values]} if len(values) == 1 else {"$in": [field, values]}
@@ -186,7 +186,7 @@ def _is_in(field: str, kinds: list[Any]) -> Expression:
     return {"$and": [equals, {"$or": [_is_no_text(field), {"$anyElementTrue": [same]}]}]}
 
 
-def _is_same(text: Any, other: Any) -> Expression:
+def _is_same(text: object, other: object) -> Expression:
     """Return the expression that is true if two strings have the same bytes.
 
     Under a collation, of the operation or of the collection, strings are equal that differ.
@@ -195,7 +195,7 @@ def _is_same(text: Any, other: Any) -> Expression:
     return {"$and": [lengths, {"$eq": [{"$indexOfBytes": [text, other]}, 0]}]}
 
 
-def _is_no_text(value: Any) -> Expression:
+def _is_no_text(value: object) -> Expression:
     return {"$ne": [{"$type": value}, "string"]}
 
 
@@ -418,7 +418,7 @@ def end_of(document: object, policy: Policy) -> datetime | None:
     )
 
 
-def kind_of(document: Filter, policy: TTL) -> Any:
+def kind_of(document: Filter, policy: TTL) -> object:
     """Return the kind of a document as a value that Python compares as MongoDB does."""
     kind = None if policy.by is None else value_at(document, policy.by)
     if isinstance(kind, Decimal128):
@@ -432,7 +432,7 @@ def has(document: Filter, path: str) -> bool:
     return path in document or path.partition(".")[0] in document
 
 
-def value_at(document: Filter, path: str) -> Any:
+def value_at(document: Filter, path: str) -> object:
     """Return the value at a dotted path, a list if it leads through an array, None for none."""
     if path in document:
         return document[path]

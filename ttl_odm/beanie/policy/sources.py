@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
 from ttl_odm.beanie.policy.predicate import kind_number
 from ttl_odm.core.policy import TTL, default_extension
@@ -112,7 +112,7 @@ class DefaultSource(ABC):
         """
         return False
 
-    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+    def policy_of(self, scopes: Collection_[object]) -> Policy:
         """Return the policy of documents that are in one of a few scopes, or in none.
 
         It is `policy` without the defaults of other scopes.
@@ -258,7 +258,7 @@ def outline(policy: Policy) -> Policy:
 
 
 def completed(
-    policy: Policy, default: int | None, scopes: Mapping[Any, int | None] | None = None
+    policy: Policy, default: int | None, scopes: Mapping[object, int | None] | None = None
 ) -> Policy:
     """Return a policy with a number in place of a default that isn't in code.
 

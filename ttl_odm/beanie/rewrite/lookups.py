@@ -6,7 +6,7 @@ Pure functions. This module must not know drivers or callers.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def expression(path: str) -> Expression:
     return {"$getField": {"field": {"$literal": "$id"}, "input": f"${field}"}}
 
 
-def of_variable(variable: str, predicate: Any) -> Any:
+def of_variable(variable: str, predicate: object) -> object:
     """Return a predicate on a document's fields as one on the fields of a variable."""
     if isinstance(predicate, str) and predicate.startswith("$") and not predicate.startswith("$$"):
         return f"{variable}.{predicate[1:]}"

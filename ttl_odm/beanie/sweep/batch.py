@@ -242,7 +242,7 @@ class _Batch:
             self.resume.batch + 1,
         )
 
-    def _place_of(self, row: RawBSONDocument) -> Any:
+    def _place_of(self, row: RawBSONDocument) -> object:
         """Return the value of a document's first entry in the index; None if it isn't a date."""
         reach = self.stage.range
         if not isinstance(reach, KeyRange):

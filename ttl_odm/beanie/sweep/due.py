@@ -144,8 +144,8 @@ class Resume:
     """
 
     stage: int = 0
-    low: Any = None
-    left: tuple[Any, ...] = ()
+    low: object = None
+    left: tuple[object, ...] = ()
     batch: int = 0
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _PACE: Final = Pace(start=1_000, lowest=50, highest=5_000, target=0.1)
 
 
-def open_store(database: Any, targets: Any) -> MongoStore:
+def open_store(database: Any, targets: object) -> MongoStore:
     """Return the store of a database, of either driver; an entry point of ``ttl_odm.stores``."""
     is_motor = any(base.__name__ == "AsyncIOMotorDatabase" for base in type(database).__mro__)
     if isinstance(database, AsyncDatabase) or is_motor:
@@ -89,7 +89,7 @@ class _Target:
 class MongoStore:
     """A `ttl_odm.sweeper.AsyncStore` with all optional methods."""
 
-    def __init__(self, database: Database, models: Any) -> None:
+    def __init__(self, database: Database, models: object) -> None:
         """Check the targets; see `open_store`."""
         self._database = database
         self._models = models
@@ -198,7 +198,7 @@ class MongoStore:
         return Server(reply.get("me"), bool(reply.get("isWritablePrimary")))
 
 
-def _classes(models: Any) -> Iterator[type]:
+def _classes(models: object) -> Iterator[type]:
     if isinstance(models, type):
         yield models
     elif isinstance(models, Iterable) and not isinstance(models, (str, bytes)):

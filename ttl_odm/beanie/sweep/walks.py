@@ -8,7 +8,7 @@ This module must not know which extensions exist.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ttl_odm.beanie.policy.sources import DefaultSource
 
@@ -40,11 +40,11 @@ class WalkedRange(Protocol):
         """The field whose order the documents have in the index."""
         ...
 
-    def after(self, low: Any) -> Self:
+    def after(self, low: object) -> Self:
         """Return the rest of the range, beginning at a `place_of`."""
         ...
 
-    def place_of(self, row: Filter) -> Any:
+    def place_of(self, row: Filter) -> object:
         """Return the place of a document; None for the beginning of this range."""
         ...
 
@@ -56,7 +56,7 @@ class WalkedRange(Protocol):
         self,
         place: RawCollection,
         filter: Filter,  # noqa: A002 (MongoDB's name for it)
-        **clauses: Any,
+        **clauses: object,
     ) -> list[RawBSONDocument]:
         """Find documents in the range, in its order."""
         ...

@@ -29,7 +29,7 @@ from ttl_odm.stored.rows import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ttl_odm.beanie.drivers import Collection, Filter
+    from ttl_odm.beanie.drivers import Collection, Document, Filter
     from ttl_odm.stored import StoredTTL
     from ttl_odm.stored.beanie.lookup import StoredDefault
 
@@ -142,7 +142,7 @@ def named_default(model: type, scope: object) -> NamedDefault:
     return NamedDefault(collection.name, model.__name__, default.declared, text)
 
 
-def scope_of(model: type, scope: object) -> Any:
+def scope_of(model: type, scope: object) -> object:
     """Return a scope as it is stored; a command line's text is converted.
 
     Raises:
@@ -194,7 +194,7 @@ def _collections(*models: type) -> list[Collection]:
     return list({collection.full_name: collection for collection in collections}.values())
 
 
-def _common_fields(key: Filter, row: Filter) -> dict[str, Any]:
+def _common_fields(key: Filter, row: Filter) -> Document:
     scope = key["scope"]
     return {
         "name": key["name"],

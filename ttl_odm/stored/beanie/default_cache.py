@@ -9,7 +9,7 @@ This module must not know how a default is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.beanie.policy.sources import MOST_SCOPES, completed
 from ttl_odm.core.policy import TTL
@@ -41,7 +41,7 @@ class CachedDefault:
     default: int | None
     read_at: float
     until: float
-    scopes: Mapping[Any, int | None] = field(default_factory=dict)
+    scopes: Mapping[object, int | None] = field(default_factory=dict)
     version: object = None
 
     def has_same_policy(self, other: CachedDefault) -> bool:
@@ -63,9 +63,9 @@ class DefaultCache:
         self.has_no_collation: bool | None = None
         self._latest: CachedDefault | None = None
         self._policy: tuple[Policy, Policy] | None = None
-        self._of_scopes: dict[frozenset[Any], Policy] = {}
+        self._of_scopes: dict[frozenset[object], Policy] = {}
 
-    def scopes_of(self, version: object) -> Mapping[Any, int | None] | None:
+    def scopes_of(self, version: object) -> Mapping[object, int | None] | None:
         """Return the defaults of scopes, if they were read as of a version."""
         latest = self._latest
         return latest.scopes if latest is not None and latest.version == version else None
@@ -75,7 +75,9 @@ class DefaultCache:
         latest = self._latest
         return None if latest is None else latest.scopes.get(scope, latest.default)
 
-    def changed(self, scope: object, ttl: int | None) -> tuple[int | None, dict[Any, int | None]]:
+    def changed(
+        self, scope: object, ttl: int | None
+    ) -> tuple[int | None, dict[object, int | None]]:
         """Return the collection's default, and those of scopes, as a change would make them."""
         latest = self._latest
         scopes = {} if latest is None else dict(latest.scopes)
@@ -115,7 +117,7 @@ class DefaultCache:
             self._of_scopes.clear()
         return self._policy[1]
 
-    def policy_of(self, declared: Policy, model: type, scopes: Collection[Any]) -> Policy:
+    def policy_of(self, declared: Policy, model: type, scopes: Collection[object]) -> Policy:
         """Return the policy of documents with one of a few scopes, or with none.
 
         Raises:
@@ -139,8 +141,8 @@ class DefaultCache:
 
 
 def with_scope(
-    scopes: Mapping[Any, int | None], scope: object, ttl: int | None
-) -> dict[Any, int | None]:
+    scopes: Mapping[object, int | None], scope: object, ttl: int | None
+) -> dict[object, int | None]:
     """Return a copy of the scopes' defaults with one of them changed, or removed (`INHERIT`)."""
     others = {other: seconds for other, seconds in scopes.items() if other != scope}
     return others if ttl == INHERIT else {**others, scope: ttl}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import MaxKey, MinKey, ObjectId
 from bson.codec_options import CodecOptions
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 KNOWN_FOR: Final = 10.0
 """Seconds for which a default that was read decides about results in memory."""
 
-AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 # On Linux a clock that goes on while the machine sleeps, so that no cached default outlives that.
 # Not `time.monotonic` itself: freezegun replaces that wherever it finds it.
 monotonic: Final[Callable[[], float]] = (
@@ -100,7 +100,7 @@ class StoredDefault:
         """The policy with the default that was read last; TTLError if none was."""
         return self.cache.policy(self.binding.declared, self.binding.model)
 
-    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+    def policy_of(self, scopes: Collection_[object]) -> Policy:
         """Return the policy of documents of a few scopes, without the defaults of all others."""
         return self.cache.policy_of(self.binding.declared, self.binding.model, scopes)
 
@@ -174,7 +174,7 @@ async def _has_no_collation(collection: Collection) -> bool | None:
     return "collation" not in details[0]["options"] if details else None
 
 
-def scopes_in(rows: Iterable[Filter]) -> dict[Any, int | None]:
+def scopes_in(rows: Iterable[Filter]) -> dict[object, int | None]:
     """Return the defaults of single values of `Stored.by`."""
     scopes = ((row["_id"]["scope"], lenient_ttl(row.get("ttl"))) for row in rows)
     return {scope: ttl for scope, ttl in scopes if is_scope(scope)}

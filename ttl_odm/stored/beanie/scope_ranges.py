@@ -9,7 +9,7 @@ This module must not know which documents are deleted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.beanie.policy.commands import is_multikey
 from ttl_odm.beanie.policy.predicate import value_at
@@ -54,18 +54,18 @@ class ScopedRange:
 
     index: Hint
     field: str
-    high: Any
+    high: object
     order: str
     scopes: Filter
     branches: tuple[Filter, ...]
-    low: Any = None
+    low: object = None
     is_ordered: bool = True
 
-    def after(self, low: Any) -> ScopedRange:
+    def after(self, low: object) -> ScopedRange:
         """Return the rest of the range, from a scope on."""
         return replace(self, low=low)
 
-    def place_of(self, row: Filter) -> Any:
+    def place_of(self, row: Filter) -> object:
         """Return the scope to go on with after a document; None for its first scope."""
         scope = value_at(row, self.order)
         # A field that is missing comes before null, and NaN is not equal to itself.
@@ -84,7 +84,7 @@ class ScopedRange:
         self,
         place: RawCollection,
         filter: Filter,  # noqa: A002 (MongoDB's name for it)
-        **clauses: Any,
+        **clauses: object,
     ) -> list[RawBSONDocument]:
         """Find documents in the range, from scope to scope."""
         if self.is_ordered:
@@ -128,7 +128,7 @@ class ScopeWalk:
         """Yield a range for the scopes without a default of their own, and one for each default."""
         by = policy.by
         assert by is not None  # noqa: S101 (or no scope leads the index)
-        scopes: dict[int | None, list[Any]] = {}
+        scopes: dict[int | None, list[object]] = {}
         for scope, seconds in policy.defaults.items():
             scopes.setdefault(seconds, []).append(scope)
         # An array is none of the scopes in it, but the index holds it under each of them.

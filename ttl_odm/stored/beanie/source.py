@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ttl_odm.beanie.policy.sources import IndexedSource, Scoping
 from ttl_odm.beanie.sweep.walks import SweptSource
@@ -66,7 +66,7 @@ class StoredSource(IndexedSource, SweptSource):
         """Whether the collection is known to have no collation."""
         return self.default.cache.has_no_collation is True
 
-    def policy_of(self, scopes: Collection_[Any]) -> Policy:
+    def policy_of(self, scopes: Collection_[object]) -> Policy:
         """The policy of documents of a few scopes, by the defaults that were read last."""
         return self.default.policy_of(scopes)
 

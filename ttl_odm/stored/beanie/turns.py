@@ -21,7 +21,7 @@ from asyncio import sleep
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from pymongo.errors import PyMongoError
@@ -97,7 +97,7 @@ async def ensure(collection: Collection, default: StoredDefault, ensure: Ensure[
 async def change(  # noqa: PLR0913 (two by keyword)
     collection: Collection,
     default: StoredDefault,
-    ensure: Ensure[Any],
+    ensure: Ensure[object],
     ttl: int | None,
     *,
     scope: object = WHOLE_COLLECTION,
@@ -173,7 +173,7 @@ class Turn:
     collection: Collection
     token: str
     row: Document
-    scopes: dict[Any, int | None] = field(default_factory=dict)
+    scopes: dict[object, int | None] = field(default_factory=dict)
     has_begun: bool = False
 
     async def read_scopes(self, default: StoredDefault) -> None:
@@ -183,7 +183,7 @@ class Turn:
             self.scopes = scopes_in(await rows.to_list(None))
 
     def policy(
-        self, default: StoredDefault, changes: Mapping[Any, int | None] | None = None
+        self, default: StoredDefault, changes: Mapping[object, int | None] | None = None
     ) -> Policy:
         """Return the policy by the stored default, or else the initial one, after some changes."""
         scopes = dict(self.scopes)
