@@ -84,21 +84,21 @@ class FollowersQuery(_Query):
         super().__init__(*args)
         self._handle = handle
         self._following = following
-        self._aggregate: tuple[dict[str, Any], str] | None = None
+        self._aggregate: tuple[Document, str] | None = None
 
     def reset(self) -> None:
         """Forget the command, so that another attempt gets a new one."""
         super().reset()
         self._aggregate = None
 
-    def as_command(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], str]:
+    def as_command(self, *args: Any, **kwargs: Any) -> tuple[Document, str]:
         """Return the command, and the name of its database."""
         if self._aggregate is None:
             find, database = super().as_command(*args, **kwargs)
             self._as_command = self._aggregate = self._translated(find), database
         return self._aggregate
 
-    def update_command(self, cmd: dict[str, Any]) -> None:
+    def update_command(self, cmd: Document) -> None:
         """Take the encrypted command."""
         super().update_command(cmd)
         self._aggregate = self._as_command

@@ -254,7 +254,7 @@ def _holds_many(annotation: object) -> bool:
     return any(_holds_many(part) for part in get_args(annotation))
 
 
-def _stored(model: Any, name: str) -> str:
+def _stored(model: type[Document], name: str) -> str:
     """Return the path at which a field is stored."""
     info = model.model_fields.get(name)
     return name if info is None else str(info.alias or name)
@@ -363,7 +363,7 @@ def _hides_orphans(following: Following) -> bool:
     return following.declared.orphan == "expired" and not following.enforced_by_others
 
 
-def _is_in(model: Any, following: Following) -> bool:
+def _is_in(model: type[Document], following: Following) -> bool:
     try:
         collection = collection_of(model)
         database = collection.database

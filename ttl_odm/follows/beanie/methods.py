@@ -39,6 +39,8 @@ from ttl_odm.follows.beanie import stages
 from ttl_odm.follows.beanie.parents import Parents, aggregate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pymongo.results import InsertOneResult
 
     from ttl_odm.beanie.drivers import Document, Filter
@@ -69,8 +71,8 @@ class FollowersMethods:
         if pop_expired(options):
             return await self.plain.count_documents(filter, **options)
         judgement = stages.judged(self.following)
-        pages: dict[str, Any] = {name: int(options.pop(name, 0) or 0) for name in ("skip", "limit")}
-        pipeline = stages.find_pipeline(judgement, filter, **pages)
+        skip, limit = (int(options.pop(name, 0) or 0) for name in ("skip", "limit"))
+        pipeline = stages.find_pipeline(judgement, filter, skip=skip, limit=limit)
         pipeline.append({"$group": {"_id": None, "n": {"$sum": 1}}})
         return sum([int(row["n"]) for row in await aggregate(self.plain, pipeline, **options)])
 
@@ -80,7 +82,9 @@ class FollowersMethods:
             return await self.plain.estimated_document_count(**options)
         return await self.count_documents({}, **options)
 
-    async def distinct(self, key: str, filter: Filter | None = None, **options: Any) -> list[Any]:
+    async def distinct(
+        self, key: str, filter: Filter | None = None, **options: Any
+    ) -> list[object]:
         """Return the values of a field in live documents."""
         expired = pop_expired(options)
         condition = options.pop("query", filter) or {}
@@ -137,20 +141,20 @@ class FollowersMethods:
         return result
 
     async def insert_many(
-        self, documents: Any, *, ordered: bool = True, **options: Any
+        self, documents: Iterable[Document], *, ordered: bool = True, **options: Any
     ) -> InsertManyResult:
         """Insert documents under live parents."""
         if isinstance(documents, Mapping) or not documents:
             pop_keep(options)
             return await self.plain.insert_many(documents, ordered=ordered, **options)
-        documents = list(documents)
-        requests = [InsertOne(document) for document in documents]
+        rows = list(documents)
+        requests = [InsertOne(document) for document in rows]
         await self.bulk_write(requests, ordered=ordered, **options)
-        return InsertManyResult([document.get("_id") for document in documents], acknowledged=True)
+        return InsertManyResult([document.get("_id") for document in rows], acknowledged=True)
 
     # Deleting
 
-    async def delete_one(self, filter: Filter, **options: Any) -> DeleteResult:
+    async def delete_one(self, filter: Filter, **options: object) -> DeleteResult:
         """Delete a live document."""
         result = await self._write_one("delete_one", filter, (), options)
         result = result or DeleteResult({"n": 0}, acknowledged=True)
@@ -158,7 +162,7 @@ class FollowersMethods:
         await writes.note_match(self.plain.full_name, filter, matched=matched)
         return result
 
-    async def delete_many(self, filter: Filter, **options: Any) -> DeleteResult:
+    async def delete_many(self, filter: Filter, **options: object) -> DeleteResult:
         """Delete live documents."""
         keep = pop_keep(options)
         rows = await self._choose(filter, options, one=False)
@@ -169,13 +173,13 @@ class FollowersMethods:
         await self._parents(options).renew(rows, keep=keep)
         return DeleteResult({"n": deleted}, acknowledged=True)
 
-    async def find_one_and_delete(self, filter: Filter, **options: Any) -> Document | None:
+    async def find_one_and_delete(self, filter: Filter, **options: object) -> Document | None:
         """Delete a live document and return it."""
         result: Document | None = await self._write_one("find_one_and_delete", filter, (), options)
         return result
 
     async def _write_one(
-        self, method: str, filter: Filter, arguments: tuple[Any, ...], options: Document
+        self, method: str, filter: Filter, arguments: tuple[Update, ...], options: Document
     ) -> Any:
         """Write the first live document; None if there is none.
 
@@ -197,29 +201,40 @@ class FollowersMethods:
 
     # Changing
 
-    async def update_one(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def update_one(self, filter: Filter, update: Update, **options: object) -> UpdateResult:
         """Update a live document; an upsert inserts where none matches."""
-        return await self._change("update_one", filter, update, options)
+        result: UpdateResult = await self._change("update_one", filter, update, options)
+        return result
 
-    async def update_many(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def update_many(self, filter: Filter, update: Update, **options: object) -> UpdateResult:
         """Update live documents; an upsert inserts where none matches."""
-        return await self._change("update_many", filter, update, options)
+        result: UpdateResult = await self._change("update_many", filter, update, options)
+        return result
 
-    async def replace_one(self, filter: Filter, replacement: Filter, **options: Any) -> Any:
+    async def replace_one(
+        self, filter: Filter, replacement: Filter, **options: object
+    ) -> UpdateResult:
         """Replace a live document; an upsert inserts where none matches."""
-        return await self._change("replace_one", filter, replacement, options)
+        result: UpdateResult = await self._change("replace_one", filter, replacement, options)
+        return result
 
-    async def find_one_and_update(self, filter: Filter, update: Update, **options: Any) -> Any:
+    async def find_one_and_update(
+        self, filter: Filter, update: Update, **options: object
+    ) -> Document | None:
         """Update a live document and return it; an upsert inserts where none matches."""
-        return await self._change("find_one_and_update", filter, update, options)
+        result: Document | None = await self._change("find_one_and_update", filter, update, options)
+        return result
 
     async def find_one_and_replace(
-        self, filter: Filter, replacement: Filter, **options: Any
-    ) -> Any:
+        self, filter: Filter, replacement: Filter, **options: object
+    ) -> Document | None:
         """Replace a live document and return it; an upsert inserts where none matches."""
-        return await self._change("find_one_and_replace", filter, replacement, options)
+        result: Document | None = await self._change(
+            "find_one_and_replace", filter, replacement, options
+        )
+        return result
 
-    async def _change(self, method: str, filter: Filter, update: Any, options: Document) -> Any:
+    async def _change(self, method: str, filter: Filter, update: Update, options: Document) -> Any:
         keep = pop_keep(options)
         upsert = options.pop("upsert", False)
         upsert = bool(upsert) and writes.may_insert(self.plain.full_name, filter)
@@ -232,7 +247,7 @@ class FollowersMethods:
         unless_expired = writes.unless_expired_of(name, filter) if upsert else None
         await writes.make_way_beforehand(keys, unless_expired)
 
-        async def attempt() -> Any:
+        async def attempt() -> object:
             keys.are_worth_another_try = change.is_repeatable
             result = await operation.update()
             if result is not None or not upsert:
@@ -252,7 +267,7 @@ class FollowersMethods:
     # Many at once
 
     async def bulk_write(
-        self, requests: Any, *, ordered: bool = True, **options: Any
+        self, requests: Sequence[bulk.Request], *, ordered: bool = True, **options: Any
     ) -> BulkWriteResult:
         """Send many requests: successive inserts together, all others one by one."""
         keep = pop_keep(options)
@@ -274,7 +289,7 @@ class FollowersMethods:
                 documents = [
                     insert._doc
                     for number, (_, insert) in enumerate(run[:end])
-                    if number not in failed
+                    if isinstance(insert, InsertOne) and number not in failed
                 ]
                 await parents.keep_or_take_back(documents, live)
                 await parents.renew(documents, keep=keep)
@@ -288,7 +303,9 @@ class FollowersMethods:
             raise BulkWriteError(total)
         return BulkWriteResult(total, acknowledged=True)
 
-    async def _single(self, request: Any, options: Document, *, keep: bool) -> Document:
+    async def _single(
+        self, request: DeleteOne | DeleteMany | bulk.UpdateRequest, options: Document, *, keep: bool
+    ) -> Document:
         """Send one request, by its own method."""
         own = {**options, **bulk.options_of(request), "keep_last_modified": keep}
         if isinstance(request, (DeleteOne, DeleteMany)):
@@ -321,7 +338,7 @@ class _ChangeOfFollowers:
     options: Document
     keep: bool
 
-    async def update(self) -> Any:
+    async def update(self) -> object:
         """Change live documents; None if there is none."""
         if self.change.method == "update_many":
             return await self._update_many()
@@ -336,7 +353,7 @@ class _ChangeOfFollowers:
                 return result
         return None
 
-    async def _update_many(self) -> Any:
+    async def _update_many(self) -> UpdateResult | None:
         followers, parents = self.followers, self.followers._parents(self.options)
         rows = await followers._choose(self.filter, self.options, one=False)
         live = await parents.check_moves(rows, self.change.known)
@@ -356,7 +373,7 @@ class _ChangeOfFollowers:
         await parents.keep_or_take_back(moved, live, are_new=False)
         await parents.renew([*rows, *moved], keep=self.keep)
 
-    async def insert(self) -> Any:
+    async def insert(self) -> object:
         """Insert a document, since none matches."""
         followers, parents = self.followers, self.followers._parents(self.options)
         live = await parents.check([self.known])
@@ -371,7 +388,7 @@ class _ChangeOfFollowers:
         return _INSERTED if result is None else result
 
 
-def _runs(requests: list[Any]) -> list[bulk.Run]:
+def _runs(requests: Sequence[bulk.Request]) -> list[bulk.Run]:
     """Return the requests in runs: successive inserts together, each of the others alone."""
     runs: list[bulk.Run] = []
     for place, request in enumerate(requests):
@@ -387,7 +404,7 @@ def _to_write(options: Document) -> Document:
     return {name: value for name, value in options.items() if name not in _ONLY_TO_CHOOSE}
 
 
-def _has_matched(result: Any) -> bool:
+def _has_matched(result: object) -> bool:
     """Say whether a write of one document matched it."""
     if result is None:
         return False

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ttl_odm.beanie.drivers import Collection, Document, Filter, Pipeline, Session
     from ttl_odm.follows.beanie.follower import Following
 
-    Key = tuple[Any, ...]
+    Key = tuple[object, ...]
 
 _CHUNK: Final = 1_000
 
@@ -147,7 +147,7 @@ class Parents:
         links, above = self.following.links, self.following.above
         judgement = None if above is None else judged(above)
         live = None if judgement is not None else filters.live(self.following.root.policy)
-        condition: Any = judgement.condition if judgement is not None else live
+        condition: object = judgement.condition if judgement is not None else live
         fields: Document = {
             "_id": 0,
             "key": [expression(path) for path in links.theirs],

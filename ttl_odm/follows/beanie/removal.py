@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.beanie.indexes.changes import Aim, check_clustered
 from ttl_odm.beanie.keys import patiently
@@ -176,12 +176,12 @@ async def purge_orphans(place: RawCollection, request: BatchRequest) -> BatchRes
 
 
 async def _remove_orphans(
-    removal: FollowersRemoval, following: Following, keys: list[tuple[Any, ...]]
+    removal: FollowersRemoval, following: Following, keys: list[tuple[object, ...]]
 ) -> None:
     """Remove the documents with these parent keys, if the parents are still missing."""
     own, theirs = following.links.own, following.links.theirs
     complete = [key for key in keys if None not in key]
-    existing: list[tuple[Any, ...]] = []
+    existing: list[tuple[object, ...]] = []
     if complete:
         parents = removal.place.sibling(following.links.collection)
         fields = {"_id": 1, **{path.partition(".")[0]: 1 for path in theirs}}
@@ -194,7 +194,7 @@ async def _remove_orphans(
 
 async def _orphaned_keys(
     place: RawCollection, following: Following, limit: int
-) -> list[tuple[Any, ...]]:
+) -> list[tuple[object, ...]]:
     """Return parent keys of documents that no parent has."""
     if following.declared.orphan == "live":
         return []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import DBRef
 
@@ -86,7 +86,7 @@ def _by_parents(following: Following, parent: ByParents) -> ByParents:
     else:
         inner = [*parent.live, *parent.gives]
     lives: Document = {"$ne": [f"${FOLLOWED}", []]}
-    live_parents: Any = f"${FOLLOWED}"
+    live_parents: object = f"${FOLLOWED}"
     if is_judged_outside and parent.condition is not _TRUE:
         parent_lives = of_variable("$$parent", parent.condition)
         parents = {"input": live_parents, "as": "parent"}
@@ -218,18 +218,18 @@ def _check_filter(condition: Filter) -> None:
 # The keys of parents in documents
 
 
-def keys_in(document: Filter, paths: Iterable[str]) -> tuple[Any, ...] | None:
+def keys_in(document: Filter, paths: Iterable[str]) -> tuple[object, ...] | None:
     """Return the key of a document's parent; None if a part of it is missing."""
     values = keys_with_nulls(document, paths)
     return None if any(value is None for value in values) else values
 
 
-def keys_with_nulls(document: Filter, paths: Iterable[str]) -> tuple[Any, ...]:
+def keys_with_nulls(document: Filter, paths: Iterable[str]) -> tuple[object, ...]:
     """Return the key of a document's parent, with None for each part that is missing."""
     return tuple(_at(document, path) for path in paths)
 
 
-def _at(document: Filter, path: str) -> Any:
+def _at(document: Filter, path: str) -> object:
     if path in document:
         return document[path]
     field, ref, _ = path.partition(".$id")
@@ -249,7 +249,7 @@ def mentions_links(names: Iterable[object], paths: Iterable[str]) -> bool:
     return any(filters.mentions(fields, path) for path in paths)
 
 
-def having(paths: Sequence[str], keys: Sequence[Sequence[Any]]) -> Document:
+def having(paths: Sequence[str], keys: Sequence[Sequence[object]]) -> Document:
     """Return the filter for documents with one of these keys."""
     if len(paths) == 1:
         return {paths[0]: {"$in": [key[0] for key in keys]}}
