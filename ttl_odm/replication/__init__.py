@@ -34,7 +34,7 @@ _ADAPTERS: Final = {
 
 
 def ReplicationLag(  # noqa: N802 (a class to its callers)
-    engine: Any, *, at_most: float = AT_MOST, replicas: Collection[Any] = ()
+    engine: object, *, at_most: float = AT_MOST, replicas: Collection[object] = ()
 ) -> Throttle:
     """Make a throttle that waits while a replica is too far behind.
 
@@ -66,6 +66,6 @@ def ReplicationLag(  # noqa: N802 (a class to its callers)
     )
 
 
-def throttle(engine: Any) -> Throttle:
+def throttle(engine: object) -> Throttle:
     """Make the throttle ``"replication"``; an entry point of ``ttl_odm.throttles``."""
     return ReplicationLag(engine)

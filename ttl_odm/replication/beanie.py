@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pymongo.errors import OperationFailure
 
@@ -12,8 +12,9 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.replication.lag import Lag, Reading, Replica, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from ttl_odm.beanie.drivers import Database, Filter
     from ttl_odm.sweeper.options import Throttle
 
 _UNAUTHORIZED: Final = 13
@@ -30,7 +31,9 @@ The positions in ``replSetGetStatus`` are those of the last heartbeats, up to tw
 """
 
 
-def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttle:
+def throttle_of(
+    engine: Database | MongoStore, at_most: float, replicas: Sequence[object]
+) -> Throttle:
     """Make the throttle; see `ttl_odm.replication.ReplicationLag`."""
     if replicas:
         raise TTLConfigurationError(
@@ -57,7 +60,7 @@ def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttl
     return replication
 
 
-def reading_of(status: Mapping[str, Any], progress: Mapping[str, Any]) -> Reading:
+def reading_of(status: Filter, progress: Filter) -> Reading:
     """Return the positions of the members.
 
     Args:
@@ -78,6 +81,6 @@ def reading_of(status: Mapping[str, Any], progress: Mapping[str, Any]) -> Readin
     return Reading(replicas, None if primary is None else _position_in(primary["optime"]))
 
 
-def _position_in(optime: Mapping[str, Any]) -> int:
+def _position_in(optime: Filter) -> int:
     timestamp = optime["ts"]
     return int(timestamp.time) << 32 | int(timestamp.inc)

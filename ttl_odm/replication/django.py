@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.options import Throttle
 
 
-def throttle_of(engine: Any, at_most: float, replicas: Sequence[Any]) -> Throttle:
+def throttle_of(
+    engine: DjangoStore | BaseDatabaseWrapper,
+    at_most: float,
+    replicas: Sequence[BaseDatabaseWrapper],
+) -> Throttle:
     """Make the throttle; see `ttl_odm.replication.ReplicationLag`."""
     primary = engine.using if isinstance(engine, DjangoStore) else engine.alias
     if any(not isinstance(replica, BaseDatabaseWrapper) for replica in replicas):

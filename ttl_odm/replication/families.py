@@ -16,7 +16,8 @@ from ttl_odm.replication.lag import Lag, Reading, Replica, wait_for
 
 T = TypeVar("T")
 
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[Row]
 Asking: TypeAlias = "Generator[Question, Rows, T]"
 
 POSTGRESQL: Final = """
@@ -170,7 +171,7 @@ def of_replica(name: str, rows: Rows, source: Source | None = None) -> Iterator[
             yield Replica(name, max(0.0, float(seconds) - _ROUNDED), position)
 
 
-def _value(row: Mapping[str, Any], column: str) -> Any:
+def _value(row: Row, column: str) -> Any:
     """Return the value of a column whose name is different on MariaDB."""
     return next((row[name] for name in map(column.format, _WORDS) if name in row), None)
 
@@ -282,7 +283,7 @@ class Questions:
                 replicas += of_member(name_of(place), (yield Question(APPLIER, place=place)))
         return Reading(replicas, None if source is None else source.written)
 
-    def _source(self, server: Mapping[str, Any]) -> Asking[Source | None]:
+    def _source(self, server: Row) -> Asking[Source | None]:
         """Ask where the primary's log ends; first, so that replicas don't seem further behind."""
         status = yield Question(log_status_of(server["version"]))
         if not status:  # it writes no log

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beanie.exceptions import CollectionWasNotInitialized
 
@@ -65,7 +65,7 @@ class EventSource:
         """Do nothing: an asynchronous worker sweeps in the thread that delivers."""
 
 
-def source_of(database: Database, targets: Any) -> EventSource:
+def source_of(database: Database, targets: object) -> EventSource:
     """Return the source of a worker's events; see `ttl_odm.events.AsyncEventWorker`.
 
     Raises:
@@ -80,7 +80,7 @@ def source_of(database: Database, targets: Any) -> EventSource:
     return EventSource(database, known)
 
 
-def read_from(database: Database, targets: Any) -> EventSource:
+def read_from(database: Database, targets: object) -> EventSource:
     """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
@@ -103,7 +103,7 @@ def recorded_in(database: Database) -> list[Subscription]:
     return recorded
 
 
-def _known(database: Database, targets: Any) -> list[DocumentEvents]:
+def _known(database: Database, targets: object) -> list[DocumentEvents]:
     """The events and warnings of targets, or of all classes in a database, by collection."""
     names = open_store(database, [] if targets is None else targets).targets()
     known = [

@@ -12,7 +12,7 @@ events, nor how events are delivered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from bson.codec_options import CodecOptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.beanie.drivers import Collection, Database, Document, Filter, Session
 
-_AWARE: Final[CodecOptions[Any]] = CodecOptions(tz_aware=True)
+_AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True)
 _MAJORITY: Final = WriteConcern("majority")
 """So that a failover loses no acknowledged write."""
 _CHUNK: Final = 1000
@@ -68,7 +68,7 @@ def collections_of(database: Database) -> EventCollections:
     )
 
 
-_prepared: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+_prepared: WeakValueDictionary[tuple[int, str], object] = WeakValueDictionary()
 """The clients whose databases have the indexes, by id and name of the database; not in a set,
 because a client's hash changes when it connects."""
 

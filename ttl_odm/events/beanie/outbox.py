@@ -8,7 +8,7 @@ transaction.
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import ObjectId
 from pymongo import DeleteOne, UpdateOne
@@ -46,8 +46,8 @@ _HANDING_OVER: Final = timedelta(minutes=1)
 """The time after which another process hands events over, in place of one that died."""
 _CHUNK: Final = 1000
 _MOST_CONSUMERS: Final = 10_000
-_UNSETTLED: Final[dict[str, Any]] = {"unsettled_from": {"$ne": None}}
-_DONE: Final[dict[str, Any]] = {"$set": {"next_at": None, "error": None}}
+_UNSETTLED: Final[Document] = {"unsettled_from": {"$ne": None}}
+_DONE: Final[Document] = {"$set": {"next_at": None, "error": None}}
 """Marks a delivery as done, but keeps it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

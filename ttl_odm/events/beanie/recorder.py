@@ -72,8 +72,7 @@ class DocumentEvents:
 
     def include(self, model: type[Document], names: Sequence[str]) -> None:
         """Add further fields of a class to the events, by their names in the collection."""
-        fields: Any = model.model_fields
-        stored = {name: info.alias or name for name, info in fields.items()}
+        stored = {name: info.alias or name for name, info in model.model_fields.items()}
         known = {**stored, **{name: name for name in stored.values()}}
         takes_all = model.model_config.get("extra") == "allow"
         missing = [name for name in names if name not in known and not takes_all]
@@ -106,7 +105,7 @@ def _began(policy: Policy, document: Filter) -> datetime | None:
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-def readable(value: Any) -> Any:
+def readable(value: object) -> Any:
     """Convert a value of the driver's for JSON, where its own form would mean something else.
 
     A date is aware and in UTC, even if the driver's isn't aware; a link is its document's key.
@@ -166,7 +165,7 @@ def _ended(binding: Binding, document: Filter, now: datetime) -> datetime:
     return now if end is None else min(end, now)
 
 
-def record(target: Any, include: Sequence[str]) -> str:
+def record(target: object, include: Sequence[str]) -> str:
     """Add a recorder to a class's hooks, unless it has one; see `record_expired`."""
     model = model_of(target)
     if purge_of(model) == "native":
@@ -194,7 +193,7 @@ def recorder_among(hooks: Hooks) -> Recorder | None:
     return calls[-1] if calls else None
 
 
-def model_of(target: Any) -> type[Document]:
+def model_of(target: object) -> type[Document]:
     """Return a class that can have events.
 
     Raises:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 PAGE: Final = 500
 """Documents that are read at once, and recorded in one transaction."""
 
-_AS_STORED: Final[CodecOptions[Any]] = CodecOptions(
+_AS_STORED: Final[CodecOptions[Filter]] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _KEPT_AS: Final = "__ttl_odm_warned__"
@@ -106,7 +106,7 @@ class Warned(DocumentEvents):
         return None if end is None else self.event(known, end, before)
 
 
-def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+def warn(target: object, before: timedelta, include: Sequence[str]) -> str:
     """Record warnings of the documents of a class; see `ttl_odm.events.record_expiring`."""
     model = model_of(target)
     owner: Any = root_of(model)

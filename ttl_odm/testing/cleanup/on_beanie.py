@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ttl_odm.beanie.policy.bindings import collection_of
 from ttl_odm.beanie.policy.commands import RawCollection
 
 
-async def empty(models: tuple[Any, ...]) -> None:
+async def empty(models: tuple[object, ...]) -> None:
     """Empty the collections of some document classes."""
     for model in models:
         place = RawCollection(collection_of(model))
