@@ -254,16 +254,14 @@ class Questions:
         elif self._family in ("mariadb", "mysql"):
             status = yield Question(GALERA)
             if is_node(status):
-                return self._flow_control(status)
+                # Wait if the cluster has waited for one of its nodes since the last question.
+                before, self._paused = self._paused, paused_for(status)
+                is_held_up = before is not None and self._paused > before
+                return "flow control" if is_held_up else None
             reading = yield from self._asked()
         else:
             return None
         return wait_for(self._lag.of(reading, monotonic()), self._at_most)
-
-    def _flow_control(self, status: Rows) -> str | None:
-        """Wait if the cluster has waited for one of its nodes since the last question."""
-        before, self._paused = self._paused, paused_for(status)
-        return "flow control" if before is not None and self._paused > before else None
 
     def _asked(self) -> Asking[Reading]:
         (server,) = yield Question(SERVER)

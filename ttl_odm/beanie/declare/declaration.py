@@ -132,7 +132,10 @@ def bind(model: type[Document], collection: Collection) -> Any:
     mark_durations(model)
     scope = scope_of(policy)
     fields = (*deciding_fields(policy), *(() if scope is None else (scope,)))
-    prepare(model, fields, stamp=_stamp_of(model, policy))
+    own = model.model_fields.get("last_modified")
+    # The mixin's field, which only the server sets, if lifetimes start there.
+    is_stamp = own is not None and own.alias == "_ts" == instant_field(policy)
+    prepare(model, fields, stamp="last_modified" if is_stamp else None)
     return ours
 
 
@@ -162,13 +165,6 @@ def drop_unused_fields(model: type[Document], mixin: type[Document]) -> None:
         model.model_fields.pop(name, None)
     if unused:
         model.model_rebuild(force=True)
-
-
-def _stamp_of(model: type[Document], policy: Policy) -> str | None:
-    """Return the name of the mixin's field that only the server sets, if lifetimes start there."""
-    own = model.model_fields.get("last_modified")
-    is_counted = own is not None and own.alias == "_ts" == instant_field(policy)
-    return "last_modified" if is_counted else None
 
 
 def _annotated(model: type[Document], mixin: type[Document]) -> set[str]:

@@ -248,7 +248,10 @@ def lifetime_of(document: Document, policy: Policy, copy: Copy | None = None) ->
     else:
         held = {field: getattr(document, str(name)) for field, name in names.items()}
     if copy is not None:
-        row = {name: _dumped(value) for name, value in copy.row(type(document)).items()}
+        row = {
+            name: value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
+            for name, value in copy.row(type(document)).items()
+        }
         held |= {field: value_at(row, field) for field in fields if field.partition(".")[0] in row}
     settings = document.get_settings()
     if names.get(settings.class_id, "") is None:
@@ -262,10 +265,6 @@ def _class_id(document: Document) -> str | None:
     if own is None and settings.union_doc is not None:
         return settings.union_doc_alias or type(document).__name__
     return own
-
-
-def _dumped(value: object) -> object:
-    return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
 
 
 def _as_stored(value: object) -> object:

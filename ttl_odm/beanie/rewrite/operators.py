@@ -65,7 +65,9 @@ def as_stages(update: Filter, *, guard: str, inserts: bool) -> Pipeline | None:
         inserts: Whether it is the update of an upsert that can only insert.
     """
     named = [(operator, str(name)) for operator, fields in update.items() for name in fields]
-    if update.keys() - _KNOWN or not _are_apart([name for _, name in named]):
+    # The server rejects paths that are equal, or of which one contains another.
+    inside = sorted(f"{name}." for _, name in named)
+    if update.keys() - _KNOWN or any(after.startswith(path) for path, after in pairwise(inside)):
         return None
     if any(_is_special(name, alone=operator in _SETS) for operator, name in named):
         return None
@@ -104,12 +106,6 @@ def operator_error(details: Filter) -> Document:
         return dict(details)
     kept = {name: value for name, value in details.items() if name != "codeName"}
     return {**kept, "code": int(match[1]), "errmsg": match[2]}
-
-
-def _are_apart(names: list[str]) -> bool:
-    """Return whether no path equals or contains another, a conflict that the server rejects."""
-    inside = sorted(f"{name}." for name in names)
-    return not any(after.startswith(before) for before, after in pairwise(inside))
 
 
 def _is_special(path: str, *, alone: bool) -> bool:

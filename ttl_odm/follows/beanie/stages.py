@@ -57,21 +57,18 @@ def judged(following: Following) -> ByParents:
 
     Each read asks, so the object is cached while nothing changes. Callers must not change it.
     """
-    basis, cached = _basis(following), following.cached
+    above, cached = following.above, following.cached
+    basis: ByParents | tuple[Policy, Document | None]
+    if above is not None:  # the parent is judged by its own parents
+        basis = judged(above)
+    else:
+        policy = following.root.policy
+        basis = policy, filters.live(policy)
     if cached is None or cached[0] != basis:  # comparing identical objects is fast
         parent = basis if isinstance(basis, ByParents) else _by_policy(*basis)
         cached = following.cached = basis, _by_parents(following, parent)
     result: ByParents = cached[1]
     return result
-
-
-def _basis(following: Following) -> ByParents | tuple[Policy, Document | None]:
-    """Return how the parent is judged: by its own parents, or its policy and predicate."""
-    above = following.above
-    if above is not None:
-        return judged(above)
-    policy = following.root.policy
-    return policy, filters.live(policy)
 
 
 def _by_parents(following: Following, parent: ByParents) -> ByParents:
