@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ttl_odm.sweeper.text import visible
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from typing_extensions import Self
-
-F = TypeVar("F", bound="RowsFact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,10 @@ class Fact(ABC):
         """A word for what is wrong, and the sentence that status prints; None if nothing is."""
         return None
 
+    def among(self, rows: int) -> Self:  # noqa: ARG002 (for those that are of rows)
+        """Return the fact as it is reported for so many rows in total."""
+        return self
+
     def numbers(self, target: Reported) -> Iterable[Reading]:  # noqa: ARG002 (for those that do)
         """Return the numbers of a sweep's report for monitoring systems."""
         return ()
@@ -115,10 +117,6 @@ class RowsFact(Fact):
     def plus(self, earlier: RowsFact) -> Self:
         """Return the fact about these rows and those of `earlier`, of the same class."""
 
-    def among(self, rows: int) -> Self:  # noqa: ARG002 (as above)
-        """Return the fact as it is reported for so many rows in total."""
-        return self
-
     @property
     def brief(self) -> str:
         """A few words for parentheses after the number of rows; may be empty."""
@@ -132,23 +130,12 @@ class RowsFact(Fact):
 
 def latest(earlier: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return the facts after another batch."""
-    added = {
-        name: _added(fact, earlier.get(name)) if isinstance(fact, RowsFact) else fact
-        for name, fact in facts.items()
-    }
+    added = dict(facts)
+    for name, fact in facts.items():
+        before = earlier.get(name)
+        if isinstance(fact, RowsFact) and isinstance(before, type(fact)):
+            added[name] = fact.plus(before)
     return {**earlier, **added}
-
-
-def _added(fact: F, earlier: Fact | None) -> F:
-    return fact.plus(earlier) if isinstance(earlier, type(fact)) else fact
-
-
-def among(rows: int, facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return facts as they are reported for so many rows in total."""
-    return {
-        name: fact.among(rows) if isinstance(fact, RowsFact) else fact
-        for name, fact in facts.items()
-    }
 
 
 def of_rows(facts: Mapping[str, Fact]) -> dict[str, RowsFact]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLError
-from ttl_odm.sweeper.facts import among, of_rows
+from ttl_odm.sweeper.facts import of_rows
 from ttl_odm.sweeper.known_facts import DueFacts
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Fuse:
     @staticmethod
     def _blown(target: str, counted: Counted, allowed: int, limit: str) -> FuseError:
         due = counted.due
-        facts = of_rows(among(due, counted.facts))
+        facts = {name: fact.among(due) for name, fact in of_rows(counted.facts).items()}
         brief = "; ".join(fact.brief for fact in facts.values() if fact.brief)
         whose = f" ({brief})" if brief else ""
         return FuseError(

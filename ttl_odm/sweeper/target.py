@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ttl_odm.sweeper import commands as c
 from ttl_odm.sweeper.batch_gate import Halt
-from ttl_odm.sweeper.facts import among, latest, of_rows
+from ttl_odm.sweeper.facts import latest, of_rows
 from ttl_odm.sweeper.hooks import HookError
 from ttl_odm.sweeper.pace import FIRST_LOADED, SLOW, Crew, CulpritSearch, loadable
 from ttl_odm.sweeper.report import LIMITS, Progress, TargetReport, in_one_line
@@ -292,7 +292,8 @@ class TargetSweep:
         self._archived += result.archived
         self._referring.update(result.referring)
         self._notes.update(dict.fromkeys(result.notes))
-        self._facts = latest(self._facts, result.facts)
+        if result.facts:
+            self._facts = latest(self._facts, result.facts)
         if result.oldest is not None:
             self._oldest = max(self._oldest or 0.0, result.oldest)
         after = yield from self._call_hooks(result)
@@ -307,7 +308,7 @@ class TargetSweep:
                 elapsed=result.elapsed,
                 phases={**result.phases, **after},
                 error=result.failure,
-                facts=among(result.deleted, result.facts),
+                facts={name: fact.among(result.deleted) for name, fact in result.facts.items()},
             )
         )
 
@@ -383,6 +384,10 @@ class TargetSweep:
         if not self.is_over:
             yield from self._break_off(halt)
         counted = self._counted
+        facts = {name: fact.among(self._deleted) for name, fact in self._facts.items()}
+        if counted is not None:
+            due_facts = of_rows(counted.facts).items()
+            facts = {**{name: fact.among(counted.due) for name, fact in due_facts}, **facts}
         self.report = TargetReport(
             self._target,
             deleted=self._deleted,
@@ -400,10 +405,7 @@ class TargetSweep:
             error=self._problem,
             missing=self._is_missing,
             workers=self._workers,
-            facts={
-                **({} if counted is None else of_rows(among(counted.due, counted.facts))),
-                **among(self._deleted, self._facts),
-            },
+            facts=facts,
         )
         if self._problem is None and (counted is not None or self._is_complete):
             due = self._deleted + self._skips.total() if counted is None else counted.due
