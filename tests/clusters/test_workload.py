@@ -26,7 +26,8 @@ from tests.clusters.sqlalchemy_clients import (
 )
 from tests.clusters.workload import Load, run
 from ttl_odm.sqlalchemy import include_expired
-from ttl_odm.sqlalchemy.purge.statements import KeyRange, PurgeDelete, SweepSelect
+from ttl_odm.sqlalchemy.purge.removal import KeyRange
+from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, SweepSelect
 from ttl_odm.sqlalchemy.sweep import batch, leases
 from ttl_odm.sweeper.batch_gate import Tenure as SweepersTenure
 

@@ -27,13 +27,13 @@ PINS = {
     ("sqlalchemy", "insert_over_expired"): (15, 12),
     # policy/references: a Table of one name in two bases may have a policy and a rule.
     ("sqlalchemy", "touch"): (13, 7),
-    ("sqlalchemy", "one_batch"): (29, 25),
-    ("sqlalchemy", "idle_sweep"): (25, 21),
+    ("sqlalchemy", "one_batch"): (27, 23),
+    ("sqlalchemy", "idle_sweep"): (24, 20),
     ("django", "find"): (10, 8),
     ("django", "insert_over_expired"): (22, 20),
     ("django", "touch"): (15, 13),
-    ("django", "one_batch"): (33, 33),
-    ("django", "idle_sweep"): (31, 30),
+    ("django", "one_batch"): (32, 32),
+    ("django", "idle_sweep"): (30, 29),
 }
 """By adapter and path: modules that run at the first call, and once its statements are compiled.
 

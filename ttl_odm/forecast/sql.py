@@ -48,7 +48,8 @@ from ttl_odm.sqlalchemy.policy.bindings import binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below
 from ttl_odm.sqlalchemy.policy.sources import DefaultTTL, KindTTL, Variant
-from ttl_odm.sqlalchemy.purge.statements import SweepSelect, count_rows, in_subquery
+from ttl_odm.sqlalchemy.purge.removal import count_rows
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.counts import dependents_of_row, estimate
 from ttl_odm.sqlalchemy.sweep.store import whereabouts_of
 from ttl_odm.sqlalchemy.sweep.table_walk import Tid, count_pages, ctid

@@ -39,7 +39,7 @@ from ttl_odm.dialects import family_named
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.inspection.evidence import SMALL, Field, Kind, Table
 from ttl_odm.inspection.names import is_about_expiry
-from ttl_odm.sqlalchemy.purge.statements import count_rows
+from ttl_odm.sqlalchemy.purge.removal import count_rows
 from ttl_odm.sqlalchemy.sweep.counts import estimate
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.instants import kept_type

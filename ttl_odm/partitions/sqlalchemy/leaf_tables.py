@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ttl_odm.sqlalchemy.purge.statements import KeyRange
+    from ttl_odm.sqlalchemy.purge.removal import KeyRange
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
 
 _LEAVES: Final = text("""

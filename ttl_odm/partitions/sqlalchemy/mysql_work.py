@@ -31,7 +31,7 @@ from ttl_odm.partitions.dialects.mysql import MySQLPartitions
 from ttl_odm.partitions.sqlalchemy.catalogue import read_leaves
 from ttl_odm.partitions.sqlalchemy.work import HELD, MOVED, InUseError, PartitionWork
 from ttl_odm.sqlalchemy.purge.errors import is_away, is_locked
-from ttl_odm.sqlalchemy.purge.statements import count_rows
+from ttl_odm.sqlalchemy.purge.removal import count_rows
 from ttl_odm.sqlalchemy.sweep.transactions import name_of, reading
 from ttl_odm.sweeper import BatchResult, StoreError
 

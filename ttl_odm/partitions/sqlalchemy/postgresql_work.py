@@ -20,7 +20,7 @@ from ttl_odm.partitions.dialects.postgresql import PostgreSQLPartitions
 from ttl_odm.partitions.sqlalchemy.leaf_tables import leaf_table
 from ttl_odm.partitions.sqlalchemy.work import HELD, MOVED, PartitionWork
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.purge.statements import count_rows
+from ttl_odm.sqlalchemy.purge.removal import count_rows
 from ttl_odm.sqlalchemy.sweep.table_walk import ctid
 from ttl_odm.sqlalchemy.sweep.transactions import limit_statements, reading, writing
 from ttl_odm.sweeper import BatchResult, StoreError

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ttl_odm.partitions.sqlalchemy.catalogue import Leaves, Name
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
-    from ttl_odm.sqlalchemy.purge.statements import KeyRange
+    from ttl_odm.sqlalchemy.purge.removal import KeyRange
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
     from ttl_odm.sweeper import BatchRequest, Fact
     from ttl_odm.sweeper.findings import Finding

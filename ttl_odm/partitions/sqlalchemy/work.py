@@ -33,8 +33,7 @@ from ttl_odm.partitions.sqlalchemy.leaf_tables import forget_leaf
 from ttl_odm.sqlalchemy.policy.predicate import Predicate
 from ttl_odm.sqlalchemy.policy.schema import as_ddl
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_locked, is_passing
-from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.purge.statements import count_rows
+from ttl_odm.sqlalchemy.purge.removal import count_rows, mode_of
 from ttl_odm.sqlalchemy.sweep.due import is_ttl_on
 from ttl_odm.sqlalchemy.sweep.transactions import reading
 from ttl_odm.sqlalchemy.time.clock import clock_of

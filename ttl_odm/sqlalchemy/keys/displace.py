@@ -36,7 +36,9 @@ from ttl_odm.sqlalchemy.purge.removal import (
     DELETE,
     Removal,
     depends_on_zone,
+    lock_defaults,
     mode_of,
+    take_file,
 )
 from ttl_odm.sqlalchemy.purge.statements import (
     PurgeDelete,
@@ -44,8 +46,6 @@ from ttl_odm.sqlalchemy.purge.statements import (
     chunks,
     in_subquery,
     is_one_of,
-    lock_defaults,
-    take_file,
 )
 from ttl_odm.sqlalchemy.purge.ties import Together, remove_together, ties
 from ttl_odm.sqlalchemy.rewrite.from_clauses import LiveRows, binding_of_source

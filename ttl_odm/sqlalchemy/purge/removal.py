@@ -2,12 +2,14 @@
 
 A `Removal` removes rows of one table. One statement does it if that suffices: a DELETE, which
 returns the rows by RETURNING, or passes them to the archive on PostgreSQL. Otherwise it locks the
-rows, copies them to the archive, and deletes them by their keys, or as objects in the mode
-``"orm"``.
+rows, copies them to the archive, and deletes them by their keys, or as objects (`orm_deletions`) in
+the mode ``"orm"``. A `KeyRange` is the stretch of a table that a sweep removes at once.
 
 The model's declarations are its `Mode`. It is read when rows are purged (`mode_of`), since an
 archive may be declared after its model. With joined inheritance a row continues in sub-tables.
 These refer to the base's table, so their parts of a row are deleted first: see `subtables`.
+
+Below are what such a transaction locks first (`take_file`, `lock_defaults`), and how it counts.
 """
 
 from __future__ import annotations
@@ -17,10 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import func, insert, inspect, select
+from sqlalchemy import false, func, insert, inspect, literal_column, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.orm import Session
-from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ttl_odm.dialects import MYSQL_FAMILY
@@ -34,7 +34,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     root_binding_of,
     subtables,
 )
-from ttl_odm.sqlalchemy.policy.predicate import base_row_written, expired_in, include_expired
+from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import remove_dependents, rule_of, rules_below
 from ttl_odm.sqlalchemy.purge.archive import Copy
 from ttl_odm.sqlalchemy.purge.errors import (
@@ -42,13 +42,12 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_passing,
     kept_by_live_rows,
 )
+from ttl_odm.sqlalchemy.purge.orm_deletions import delete_objects
 from ttl_odm.sqlalchemy.purge.statements import (
     CHUNK,
     PurgeDelete,
     SweepSelect,
-    chunks,
     hinted,
-    is_mysql,
     is_one_of,
 )
 from ttl_odm.sqlalchemy.time.clock import clock_of
@@ -70,15 +69,17 @@ from ttl_odm.sweeper import (
 from ttl_odm.sweeper.hooks import Archive, archive_of, hooks_of, phase, purge_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, MetaData, Row, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, MetaData, Row, Select, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+    from ttl_odm.sqlalchemy.purge.orm_deletions import Key
     from ttl_odm.sweeper import ArchiveSink
     from ttl_odm.sweeper.hooks import Reason
 
-    Keys = Sequence[tuple[Any, ...]]
+    Bounds = Callable[[FromClause], list[ColumnElement[bool]]]
+    """Conditions for rows of a table, or of an alias of it."""
 
 DELETE: Final = "delete"
 ORM: Final = "orm"
@@ -143,6 +144,40 @@ def depends_on_zone(connection: Connection, metadata: MetaData) -> bool:
         )
         or any(has_timestamp(rule.links().own) for rule in filter(None, map(rule_of, tables)))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A stretch of a table with rows to delete.
+
+    Attributes:
+        rows: The largest number of rows that it can have. If that is more than a batch may have,
+            the stretch can't be divided, and a part of the rows has to be deleted by count.
+        bounds: The conditions of the stretch, for the table or an alias of it.
+        expired: The predicate in a DELETE, for the table or an alias of it.
+        again: Where the stretch begins.
+        resume: Where the next one begins; None if this is the last.
+        oldest: For how many seconds the first of the rows has been expired, if `find_due` can't
+            know.
+    """
+
+    rows: int
+    bounds: Bounds
+    expired: Callable[[FromClause], ColumnElement[bool]]
+    again: object
+    resume: object
+    oldest: float | None = None
+
+    def criteria(self, source: FromClause) -> list[ColumnElement[bool]]:
+        """Return the conditions for rows to delete."""
+        return [*self.bounds(source), self.expired(source)]
+
+    def with_bounds(self, more: Bounds | None) -> KeyRange:
+        """Return the range of the rows that are within further bounds, too."""
+        if more is None:
+            return self
+        bounds = self.bounds
+        return replace(self, bounds=lambda source: [*bounds(source), *more(source)])
 
 
 @dataclass(slots=True)
@@ -261,7 +296,8 @@ class Removal:
         One statement has `chunk` keys.
         """
         deleted = 0
-        for some in chunks(rows, chunk):
+        for start in range(0, len(rows), chunk):
+            some = rows[start : start + chunk]
             self.copy(some)
             deleted += self.delete(some)
         return deleted
@@ -330,7 +366,10 @@ class Removal:
         connection, table, held = self.connection, self._table, self.keys(rows)
         self.dependents += remove_dependents(connection, self.binding, held).rows
         if self.mode.orm is not None:
-            return self._delete_objects(rows)
+            stay = self._delete_objects(self.mode.orm, held)
+            gone = [row for row, key in zip(rows, held, strict=True) if key not in stay]
+            self._note(gone)
+            return len(gone)
         for sub in subtables(self.binding, connection.dialect.name):
             own = {root: column for column, root in sub.keys}
             parts = is_one_of([own[key] for key in key_columns(self.binding.table)], held)
@@ -354,72 +393,21 @@ class Removal:
         self._note(rows)
         return deleted
 
-    def _delete_objects(self, rows: Sequence[Row[Any]]) -> int:
-        """Delete rows that this transaction has locked, as objects in one flush.
+    def _delete_objects(self, orm: type, keys: Sequence[Key]) -> set[Key]:
+        """Delete rows through a session; return the keys of those that stay."""
+        table = self.binding.table
+        stay, loaded = delete_objects(self.connection, table, orm, keys, self._check_recorded)
+        self.loaded += loaded
+        self.undeleted += stay
+        if stay and self.reason == "displaced":
+            raise HookError(
+                f"Expired rows of {table.fullname} block this write, and session.delete() of "
+                f"{orm.__name__} doesn't delete them: an ORM event or a do_orm_execute criterion "
+                "of the application keeps them."
+            )
+        return stay
 
-        The application's events may keep rows from being deleted, as a soft delete does. Other
-        changes that the flush made to these are undone, or they might live again; then the rest is
-        deleted without them.
-        """
-        keys, stay = self.keys(rows), set[tuple[Any, ...]]()
-        while True:
-            doomed = [key for key in keys if key not in stay]
-            if not doomed:
-                break
-            kept, is_undone = self._flush_deletions(doomed)
-            stay |= kept
-            if not is_undone:
-                break
-        if stay:
-            self.undeleted += stay
-            if self.reason == "displaced":
-                assert self.mode.orm is not None  # noqa: S101 (or this isn't called)
-                raise HookError(
-                    f"Expired rows of {self.binding.table.fullname} block this write, and "
-                    f"session.delete() of {self.mode.orm.__name__} doesn't delete them: an ORM "
-                    "event or a do_orm_execute criterion of the application keeps them."
-                )
-        gone = [row for row, key in zip(rows, keys, strict=True) if key not in stay]
-        self._note(gone)
-        return len(gone)
-
-    def _flush_deletions(self, keys: Keys) -> tuple[set[tuple[Any, ...]], bool]:
-        """Delete objects by their keys; return the keys that remain, and whether it was undone.
-
-        Cascades and events of the ORM run. A flush normally can't change expired rows; this one
-        tells the gate to let it.
-        """
-        orm = self.mode.orm
-        assert orm is not None  # noqa: S101 (or this isn't called)
-        own = key_columns(self.binding.table)
-        mapper: Any = inspect(orm)
-        names = [mapper.get_property_by_column(column).key for column in own]
-        doomed: Select[Any] = select(orm).where(is_one_of(own, keys))
-        token = base_row_written.set(True)
-        try:
-            with Session(self.connection, join_transaction_mode="create_savepoint") as session:
-                objects = session.scalars(doomed.options(include_expired())).all()
-                loaded = {tuple(getattr(row, name) for name in names) for row in objects}
-                for row in objects:
-                    self.loaded += weight(vars(row).values())
-                    session.delete(row)
-                self._check_recorded(session.deleted, objects)
-                session.flush()
-                remaining = self.connection.execute(SweepSelect(*own).where(is_one_of(own, keys)))
-                stay = {tuple(key) for key in remaining}
-                if stay.isdisjoint(loaded):
-                    session.commit()
-                    return stay, False
-                session.rollback()
-                return stay, True
-        except (DBAPIError, StaleDataError, RefusedError):  # the database or the gate keeps a row
-            raise
-        except Exception as error:
-            raise HookError(f"Deleting {orm.__name__} through a session failed: {error}") from error
-        finally:
-            base_row_written.reset(token)
-
-    def _check_recorded(self, deleted: Iterable[Any], own: Sequence[Any]) -> None:
+    def _check_recorded(self, deleted: Iterable[object], own: Sequence[object]) -> None:
         """Reject the ORM's cascades to rows that have to be archived or reported to hooks."""
         chosen = set(map(id, own))
         for row in deleted:
@@ -510,3 +498,73 @@ def _check(done: int, rows: int) -> None:
         raise TransientStoreError(
             f"{rows} rows were chosen, but {done} were deleted: the batch was rolled back."
         )
+
+
+def is_mysql(connection: Connection) -> bool:
+    """Return whether this is MySQL: MariaDB takes no hints, and can wait for less than a second.
+
+    A dialect of another name that is derived from MySQL's isn't, since its server may differ.
+    """
+    dialect = connection.dialect
+    return dialect.name in MYSQL_FAMILY and not getattr(dialect, "is_mariadb", False)
+
+
+def take_file(connection: Connection, table: Table) -> None:
+    """Take SQLite's write lock before reading the rows to delete.
+
+    With a write-ahead log, others may delete them in between, and a transaction that has read by
+    then can't get the lock any more: SQLite doesn't even wait for it.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.execute(PurgeDelete(table).where(false()))
+
+
+def lock_defaults(
+    connection: Connection,
+    bindings: Iterable[Binding],
+    execute: Callable[[Any], object] | None = None,
+) -> None:
+    """Keep other transactions from changing the default ttls of tables until this one ends.
+
+    Args:
+        connection: The connection of the transaction.
+        bindings: The policies of the tables; those whose defaults Python knows are ignored.
+        execute: Executes a statement on the connection, with the caller's options.
+    """
+    sources = {
+        binding.first.table: binding.first.source
+        for binding in bindings
+        if not binding.source.is_known
+    }
+    if not sources or not clock_of(connection.dialect).locks_rows:
+        return
+    # Always in the same order, or two transactions deadlock.
+    for table in sorted(sources, key=lambda table: str(table.fullname)):
+        sources[table].lock(execute or connection.execute)
+
+
+def count_rows(
+    connection: Connection,
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | None = None,
+) -> int:
+    """Count rows, expired or not, up to a limit."""
+    counted = counting(source, *criteria, limit=limit).options(include_expired())
+    return int(connection.execute(counted).scalar_one())
+
+
+def counting(
+    source: FromClause,
+    *criteria: ColumnElement[bool],
+    limit: int | ColumnElement[int] | None = None,
+) -> Select[Any]:
+    """Return the SELECT that counts rows, up to a limit.
+
+    As a part of another statement it sees the rows that this one sees.
+    """
+    rows: Select[Any] = select(literal_column("1")).select_from(source).where(*criteria)
+    if limit is None:
+        return rows.with_only_columns(func.count())
+    some = rows.limit(limit).options(include_expired()).subquery()
+    return select(func.count()).select_from(some)

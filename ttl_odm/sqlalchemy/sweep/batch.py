@@ -43,14 +43,12 @@ from ttl_odm.sqlalchemy.purge.errors import (
     is_refused,
     is_restricted,
 )
-from ttl_odm.sqlalchemy.purge.removal import Removal
+from ttl_odm.sqlalchemy.purge.removal import Removal, count_rows, is_mysql
 from ttl_odm.sqlalchemy.purge.statements import (
     CHUNK,
     PurgeDelete,
     SweepSelect,
-    count_rows,
     hinted,
-    is_mysql,
     is_one_of,
 )
 from ttl_odm.sqlalchemy.sweep import table_walk
@@ -77,7 +75,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
-    from ttl_odm.sqlalchemy.purge.statements import Bounds, KeyRange
+    from ttl_odm.sqlalchemy.purge.removal import Bounds, KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
     from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
     from ttl_odm.sweeper import BatchRequest, Fact

@@ -34,13 +34,12 @@ from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareCopy
-from ttl_odm.sqlalchemy.purge.statements import (
-    SweepSelect,
+from ttl_odm.sqlalchemy.purge.removal import (
     count_rows,
     counting,
-    in_subquery,
     is_mysql,
 )
+from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_ttl_on, is_walked, walk_of
 from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading, tree_of
 from ttl_odm.sqlalchemy.time.clock import clock_of

@@ -42,8 +42,7 @@ from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
 from ttl_odm.sqlalchemy.policy.references import dependents, rules_below
 from ttl_odm.sqlalchemy.policy.schema import can_lead
-from ttl_odm.sqlalchemy.purge.removal import mode_of
-from ttl_odm.sqlalchemy.purge.statements import KeyRange, count_rows
+from ttl_odm.sqlalchemy.purge.removal import KeyRange, count_rows, mode_of
 from ttl_odm.sqlalchemy.sweep.transactions import name_of, prepared, reading
 from ttl_odm.sqlalchemy.sweep.whereabouts import SweptSource
 from ttl_odm.sqlalchemy.time.clock import PartEnd, clock_of
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
-    from ttl_odm.sqlalchemy.purge.statements import Bounds
+    from ttl_odm.sqlalchemy.purge.removal import Bounds
     from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.sqlalchemy.policy.rules import Checked
-    from ttl_odm.sqlalchemy.purge.statements import KeyRange
+    from ttl_odm.sqlalchemy.purge.removal import KeyRange
     from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
     from ttl_odm.sweeper import BatchRequest, Counted, Due, Fact, Pace
     from ttl_odm.sweeper.findings import Finding

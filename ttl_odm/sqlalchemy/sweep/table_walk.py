@@ -34,7 +34,7 @@ from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.compat import undecorated
 from ttl_odm.sqlalchemy.policy.bindings import key_columns
 from ttl_odm.sqlalchemy.policy.predicate import expired_in, include_expired
-from ttl_odm.sqlalchemy.purge.statements import KeyRange
+from ttl_odm.sqlalchemy.purge.removal import KeyRange
 from ttl_odm.sqlalchemy.sweep.counts import measure
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, needs_of, stored_indexes
 from ttl_odm.sqlalchemy.sweep.transactions import tree_of

@@ -37,8 +37,7 @@ from ttl_odm.dialects.postgresql import milliseconds, relation
 from ttl_odm.dialects.sqlite import FILE_WAIT
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_away, is_passing, is_read_only
-from ttl_odm.sqlalchemy.purge.removal import depends_on_zone
-from ttl_odm.sqlalchemy.purge.statements import lock_defaults, take_file
+from ttl_odm.sqlalchemy.purge.removal import depends_on_zone, lock_defaults, take_file
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.sqlalchemy.time.timestamps import UTC, has_timestamp
 from ttl_odm.sweeper import StoreError, TransientStoreError, UnreachableStoreError

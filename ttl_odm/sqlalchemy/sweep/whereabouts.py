@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.policy.sources import Seconds
-    from ttl_odm.sqlalchemy.purge.statements import Bounds, KeyRange
+    from ttl_odm.sqlalchemy.purge.removal import Bounds, KeyRange
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact, Part
     from ttl_odm.sweeper.findings import Finding
 

@@ -24,7 +24,8 @@ from sqlalchemy import Integer, and_, case, literal, literal_column, or_, select
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.policy.predicate import BASE_ROW_WRITTEN, include_expired
-from ttl_odm.sqlalchemy.purge.statements import KeyRange, count_rows, padded
+from ttl_odm.sqlalchemy.purge.removal import KeyRange, count_rows
+from ttl_odm.sqlalchemy.purge.statements import padded
 from ttl_odm.sqlalchemy.sweep.due import PartIndex, is_walked, needs_of, seen_indexes
 from ttl_odm.sqlalchemy.time.clock import clock_of
 from ttl_odm.stored.scope_walk import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ttl_odm.dialects.indexes import StoredIndex
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Seconds
-    from ttl_odm.sqlalchemy.purge.statements import Bounds
+    from ttl_odm.sqlalchemy.purge.removal import Bounds
     from ttl_odm.sqlalchemy.sweep.whereabouts import EndIndex
     from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.stored.scope_walk import Question, Scopes
