@@ -245,7 +245,7 @@ class BatchGate:
 class Asks(Protocol[R_co]):
     """A command or a plan: something to ``yield from``."""
 
-    def __iter__(self) -> Generator[Command[Any], Any, R_co]:
+    def __iter__(self) -> Generator[Command[object], Any, R_co]:
         """Iterate as a generator."""
         ...
 
@@ -422,7 +422,7 @@ class History:
 
     def dumps(self) -> str:
         """Write it, as JSON."""
-        content: dict[str, Any] = {"found": self._due, "rates": self._rates}
+        content: dict[str, object] = {"found": self._due, "rates": self._rates}
         if self.last is not None:
             content["last"] = self.last
         return json.dumps(content, separators=(",", ":"))

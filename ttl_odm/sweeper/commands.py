@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.report import Progress, SweepReport
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Command(Generic[R]):
-    """An order to the driver, whose reply is an ``R``."""
+class Command(Generic[R_co]):
+    """An order to the driver, whose reply is an ``R_co``."""
 
     __slots__ = ()
 
-    def __iter__(self) -> Generator[Command[R], R, R]:
-        reply = yield self
+    def __iter__(self) -> Generator[Command[R_co], Any, R_co]:
+        reply: R_co = yield self
         return reply
 
 
-Plan: TypeAlias = Generator[Command[Any], Any, R]
+Plan: TypeAlias = Generator[Command[object], Any, R]
 """A generator of commands that returns an ``R``."""
 
 

@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import logging
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,7 @@ from ttl_odm.sweeper.store import (
 from ttl_odm.sweeper.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from ttl_odm.sweeper.facts import Fact
@@ -57,7 +57,7 @@ logger: Final = logging.getLogger("ttl_odm.sweeper")
 
 def drive(plan: c.Plan[T], ports: Ports) -> T:
     """Carry a plan out with a synchronous store, and return what it returns."""
-    step: Callable[[], c.Command[Any]] = partial(next, plan)
+    step: Callable[[], c.Command[object]] = partial(next, plan)
     threads = Threads()
     try:
         with closing(plan):
@@ -78,21 +78,18 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
                     ports.log_trouble(command, error)
                     step = partial(plan.throw, error)
     finally:
-        with ExitStack() as ending:
-            ending.callback(_release, ports)
-            threads.close()
-
-
-def _release(ports: Ports) -> None:
-    if ports.lease is not None:
         try:
-            ports.leases.release(ports.lease)
-        except Exception as error:  # noqa: BLE001 (see there)
-            _not_released(error)
+            threads.close()
+        finally:
+            if ports.lease is not None:
+                try:
+                    ports.leases.release(ports.lease)
+                except Exception as error:  # noqa: BLE001 (see there)
+                    _not_released(error)
 
 
 def _do(  # noqa: PLR0911 (one for each kind)
-    command: c.Command[Any], ports: Ports, threads: Threads
+    command: c.Command[object], ports: Ports, threads: Threads
 ) -> object:
     match command:
         case c.Pause(seconds):
@@ -114,7 +111,7 @@ def _do(  # noqa: PLR0911 (one for each kind)
     return _ask(command, ports)
 
 
-def _ask(command: c.Command[Any], ports: Ports) -> Any:
+def _ask(command: c.Command[object], ports: Ports) -> object:
     with timed() as watch:
         reply = ports.remote(command)()
     return ports.reply(command, reply, watch)
@@ -126,7 +123,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
     A cancelled task finishes the current command, stops as if by `Stop`, and is cancelled then.
     See `_uncancelled`.
     """
-    step: Callable[[], c.Command[Any]] = partial(next, plan)
+    step: Callable[[], c.Command[object]] = partial(next, plan)
     tasks = Tasks()
     try:
         with closing(plan):
@@ -161,7 +158,7 @@ async def drive_async(plan: c.Plan[T], ports: Ports) -> T:
 
 
 async def _do_async(  # noqa: PLR0911 (one for each kind)
-    command: c.Command[Any], ports: Ports, tasks: Tasks
+    command: c.Command[object], ports: Ports, tasks: Tasks
 ) -> object:
     match command:
         case c.IsStopping():
@@ -185,13 +182,13 @@ async def _do_async(  # noqa: PLR0911 (one for each kind)
     return local() if local is not None else await _uncancelled(_ask_async(command, ports), ports)
 
 
-async def _ask_async(command: c.Command[Any], ports: Ports) -> Any:
+async def _ask_async(command: c.Command[object], ports: Ports) -> object:
     with timed() as watch:
         reply = await ports.remote(command)()
     return ports.reply(command, reply, watch)
 
 
-async def _uncancelled(work: Coroutine[Any, Any, T], ports: Ports) -> T:
+async def _uncancelled(work: Awaitable[T], ports: Ports) -> T:
     """Await something to its end, even if our own task is cancelled meanwhile.
 
     Database drivers handle a cancellation in the middle of a statement badly: aiosqlite's thread
@@ -214,7 +211,7 @@ async def _uncancelled(work: Coroutine[Any, Any, T], ports: Ports) -> T:
             ports.cancelled = error
 
 
-async def _interruptible(call: Callable[[], Any], ports: Ports) -> Any:
+async def _interruptible(call: Callable[[], object], ports: Ports) -> object:
     """Call something, await it if needed, and return at once if our own task is cancelled."""
     try:
         reply = call()
@@ -262,7 +259,7 @@ class Ports:
         _log_report(event, self.store)
         return self.on_report and partial(self.on_report, event)
 
-    def local(self, command: c.Command[Any]) -> Callable[[], Any] | None:
+    def local(self, command: c.Command[object]) -> Callable[[], object] | None:
         """Return the answer, as a function, to a command without a database; None for others."""
         match command:
             case c.Now():
@@ -278,7 +275,7 @@ class Ports:
         return None
 
     def remote(  # noqa: C901, PLR0911 (one for each kind)
-        self, command: c.Command[Any]
+        self, command: c.Command[object]
     ) -> Callable[[], Any]:
         """Return the call of the database, or of the service that keeps the leases."""
         match command:
@@ -308,7 +305,7 @@ class Ports:
                 return partial(self.leases.record, lease, history)
         raise TypeError(f"No driver knows the command {command!r}.")
 
-    def reply(self, command: c.Command[Any], reply: Any, watch: Stopwatch) -> Any:
+    def reply(self, command: c.Command[object], reply: Any, watch: Stopwatch) -> object:
         """Return the reply, with the times of a batch; keep the lease for its release."""
         # Both are read between two attempts, so their success ends no trouble.
         if not isinstance(command, (c.ReadLease, c.AskServer)):
@@ -328,7 +325,7 @@ class Ports:
         """Return whether a command also releases the lease, as the driver otherwise does."""
         return command.ends and isinstance(self.leases, Finishing)
 
-    def log_trouble(self, command: c.Command[Any], error: Exception) -> None:
+    def log_trouble(self, command: c.Command[object], error: Exception) -> None:
         """Log that a command failed temporarily; the same error in succession only once.
 
         Batches have records of their own, and permanent errors are in the report.
@@ -351,7 +348,7 @@ class Ports:
             logger.warning(message, name, " ".join(self.trouble.split()), extra=fields)
 
 
-def _count_with_facts(store: Any, target: str) -> Any:
+def _count_with_facts(store: Any, target: str) -> object:
     """Count with further facts; returns an awaitable if the store is asynchronous."""
     counted = store.count(target)
     if inspect.isawaitable(counted):
@@ -374,9 +371,9 @@ class Threads:
     def __init__(self) -> None:
         """Start no thread before there is a batch."""
         self._pool: ThreadPoolExecutor | None = None
-        self._batches: dict[Future[Any], BatchRequest] = {}
+        self._batches: dict[Future[object], BatchRequest] = {}
 
-    def begin(self, request: BatchRequest, purge: Callable[[BatchRequest], Any]) -> None:
+    def begin(self, request: BatchRequest, purge: Callable[[BatchRequest], object]) -> None:
         """Start `purge` in a copy of the caller's context: its trace, its user."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few need it)
@@ -384,7 +381,7 @@ class Threads:
             self._pool = ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="ttl_odm-sweeper")
         self._batches[self._pool.submit(copy_context().run, purge, request)] = request
 
-    def next(self) -> tuple[BatchRequest, Any]:
+    def next(self) -> tuple[BatchRequest, object]:
         """Wait for a batch to end; return its result or its error."""
         from concurrent.futures import FIRST_COMPLETED, wait  # noqa: PLC0415 (see above)
 
@@ -402,15 +399,15 @@ class Tasks:
     """Batches that run in a task each; see `Threads`."""
 
     def __init__(self) -> None:
-        self._batches: dict[asyncio.Task[Any], BatchRequest] = {}
+        self._batches: dict[asyncio.Task[object], BatchRequest] = {}
 
     def begin(
-        self, request: BatchRequest, purge: Callable[[BatchRequest], Coroutine[Any, Any, Any]]
+        self, request: BatchRequest, purge: Callable[[BatchRequest], Awaitable[object]]
     ) -> None:
         """Start `purge`."""
         self._batches[asyncio.ensure_future(purge(request))] = request
 
-    async def next(self) -> tuple[BatchRequest, Any]:
+    async def next(self) -> tuple[BatchRequest, object]:
         """Wait for a batch to end; return its result or its error."""
         ended, _ = await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
         task = next(task for task in self._batches if task in ended)
@@ -436,7 +433,7 @@ def _log_report(report: SweepReport, store: object) -> None:
     level = logging.WARNING if is_amiss else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "event": "sweep",
         "backend": backend_of(store),
         "outcome": report.outcome,
@@ -455,7 +452,7 @@ def _log_batch(progress: Progress, store: object) -> None:
     level = logging.DEBUG if progress.error is None else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "event": "batch",
         "backend": backend_of(store),
         "table": progress.table,

@@ -410,7 +410,7 @@ def _workers_of(options: SweepOptions, store: object) -> int:
     return workers if isinstance(store, Dividing) else 1
 
 
-def _rows(options: Mapping[str, Any], name: str, *, most: float = math.inf) -> int | None:
+def _rows(options: Mapping[str, object], name: str, *, most: float = math.inf) -> int | None:
     number = options.get(name)
     if number is None:
         return None
@@ -421,7 +421,7 @@ def _rows(options: Mapping[str, Any], name: str, *, most: float = math.inf) -> i
 
 
 def _number(
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     name: str,
     *,
     none: bool = True,
@@ -446,7 +446,7 @@ def _number(
     raise TTLConfigurationError(f"{name} = {number!r}: give a number, {least}.")
 
 
-def _flag(options: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
+def _flag(options: Mapping[str, object], name: str, *, usually: bool = False) -> bool:
     flag = options.get(name)
     if flag is None:
         return usually

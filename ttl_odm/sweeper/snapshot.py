@@ -234,7 +234,7 @@ def _per_second(rows: float | None, sign: str = "") -> str:
     return "-" if rows is None else f"{rows:{sign},.0f}/s"
 
 
-def lease_dict(lease: LeaseState) -> dict[str, Any]:
+def lease_dict(lease: LeaseState) -> dict[str, object]:
     """Return the state of a lease for JSON."""
     return {
         "holder": lease.holder,

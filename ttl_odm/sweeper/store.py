@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
 
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper.hooks import HookError, Hooks, Purged
@@ -246,7 +246,7 @@ class BatchResult:
     skipped: Mapping[Skip, int] = field(default_factory=dict)
     purged: Sequence[Purged] = ()
     failure: HookError | RefusedError | None = None
-    left: Sequence[tuple[Any, ...]] = ()
+    left: Sequence[tuple[object, ...]] = ()
     loaded: int = 0
     elapsed: float = 0.0
     phases: Mapping[Phase, float] = field(default_factory=dict)

@@ -57,7 +57,9 @@ class _Sweeper:
 
     _is_async: bool
 
-    def __init__(self, engine: Any, targets: Any = None, **options: Unpack[SweepOptions]) -> None:
+    def __init__(
+        self, engine: object, targets: object = None, **options: Unpack[SweepOptions]
+    ) -> None:
         """Find the store, and check the options.
 
         Args:
@@ -252,7 +254,7 @@ def registered() -> EntryPoints:
     return entry_points(group=STORES)
 
 
-def _throttle_of(throttle: Throttle | str | None, engine: Any) -> Throttle | None:
+def _throttle_of(throttle: Throttle | str | None, engine: object) -> Throttle | None:
     """Return the throttle that is registered under a name, or the one that was passed."""
     if not isinstance(throttle, str):
         return throttle
@@ -266,7 +268,7 @@ def _throttle_of(throttle: Throttle | str | None, engine: Any) -> Throttle | Non
     )
 
 
-def _store_of(engine: Any, targets: Any) -> Any:
+def _store_of(engine: object, targets: object) -> Store | AsyncStore:
     """Return the engine if it is a store, otherwise the store that its package registered."""
     # Asked of its class first: a database of PyMongo has every attribute, each a collection.
     if hasattr(type(engine), "purge") and isinstance(engine, (Store, AsyncStore)):
@@ -278,7 +280,8 @@ def _store_of(engine: Any, targets: Any) -> Any:
     stores = registered()
     for cls in type(engine).__mro__:
         for entry in stores.select(name=cls.__module__.partition(".")[0]):
-            return entry.load()(engine, targets)
+            store: Store | AsyncStore = entry.load()(engine, targets)
+            return store
     known = ", ".join(sorted(stores.names)) or "none: is ttl-odm installed?"
     raise TTLConfigurationError(
         f"Nothing is registered for sweeping with {type(engine).__name__!r}. Give an engine of one "
