@@ -46,7 +46,7 @@ KEPT_KEY: Final = "ttl_odm.kept"
 class MaxLifetime:
     """A limit to lives in seconds since creation, which no write extends: `TTL.max_lifetime`."""
 
-    created: Column[Any]
+    created: Column[object]
     instants: Instants
     seconds: int
 
@@ -59,7 +59,7 @@ class TableLayout(Protocol):
         """The declaration."""
         ...
 
-    def on(self, columns: Mapping[str, Column[Any]]) -> Self:
+    def on(self, columns: Mapping[str, Column[object]]) -> Self:
         """Return the same layout for another Table object, by the names of its columns."""
         ...
 
@@ -100,13 +100,13 @@ class Binding:
     """
 
     table: Table
-    last_modified: Column[Any]
-    override: Column[Any] | None
+    last_modified: Column[object]
+    override: Column[object] | None
     default: DefaultTTL
     policy: Policy
     instants: Instants
     max_lifetime: MaxLifetime | None = None
-    discriminator: Column[Any] | None = None
+    discriminator: Column[object] | None = None
     variants: list[Variant] = field(default_factory=list)
     sweep: Literal["index", "scan"] = "scan"
     layout: TableLayout | None = None
@@ -163,7 +163,7 @@ class Binding:
         return self.origin or self
 
     @property
-    def columns(self) -> list[Column[Any]]:
+    def columns(self) -> list[Column[object]]:
         """The columns that the policy reads."""
         created = None if self.max_lifetime is None else self.max_lifetime.created
         columns = (self.last_modified, self.override, self.discriminator, created)
@@ -210,7 +210,7 @@ class Binding:
             None if self.max_lifetime is None else c[self.max_lifetime.created.key],
         )
 
-    def columns_from(self, columns: list[ColumnElement[Any]]) -> SourceColumns:
+    def columns_from(self, columns: list[ColumnElement[object]]) -> SourceColumns:
         """Invert `SourceColumns.present`."""
         rest = iter(columns)
         return SourceColumns(
@@ -249,7 +249,7 @@ class SubBinding:
 
     table: Table
     base: Binding
-    keys: tuple[tuple[Column[Any], Column[Any]], ...]
+    keys: tuple[tuple[Column[object], Column[object]], ...]
     origin: SubBinding | None = None
 
     def __repr__(self) -> str:
@@ -257,7 +257,7 @@ class SubBinding:
         return f"<table {self.table.fullname!r} with the rows of {self.base.table.fullname!r}>"
 
     @property
-    def columns(self) -> list[Column[Any]]:
+    def columns(self) -> list[Column[object]]:
         """The columns of its own table that the policy reads."""
         return [own for own, _ in self.keys]
 
@@ -275,7 +275,7 @@ class SubBinding:
         name, schema = self.base.table.name, table.schema
         return next((one for one in tables if one.name == name and one.schema == schema), None)
 
-    def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[Any], Column[Any]]]:
+    def keys_of(self, source: FromClause) -> list[tuple[ColumnElement[object], Column[object]]]:
         """Return the keys in an alias, or in the table itself, with the root's columns."""
         if source is self.table:
             return list(self.keys)

@@ -172,7 +172,7 @@ class LookedUp(DefaultSource):
 
     # For rows in memory
 
-    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
+    def see(self, connection: Connection, options: Mapping[str, object]) -> None:
         """Do nothing: no default is cached."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)

@@ -375,7 +375,7 @@ class _Reference:
     """
 
     constraint: ForeignKeyConstraint
-    columns: tuple[Column[Any], ...]
+    columns: tuple[Column[object], ...]
     keys: tuple[str, ...]
     parent: Table | None
     name: str

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact, Part
     from ttl_odm.sweeper.findings import Finding
 
-    Keys = Sequence[Sequence[Any]]
+    Keys = Sequence[Sequence[object]]
     Execute = Callable[[Any], CursorResult[Any]]
     """Executes a statement with the options of a write."""
     Kept = Callable[[Table], ColumnElement[bool] | None]
@@ -52,15 +52,15 @@ class Links:
     """
 
     parent: Table
-    pairs: tuple[tuple[Column[Any], Column[Any]], ...]
+    pairs: tuple[tuple[Column[object], Column[object]], ...]
 
     @property
-    def own(self) -> list[Column[Any]]:
+    def own(self) -> list[Column[object]]:
         """The columns of the rows."""
         return [own for own, _ in self.pairs]
 
     @property
-    def theirs(self) -> list[Column[Any]]:
+    def theirs(self) -> list[Column[object]]:
         """The columns of the parent."""
         return [theirs for _, theirs in self.pairs]
 

@@ -71,7 +71,7 @@ class TTLCheck(CheckConstraint):
 
 def ttl_condition(check: TTLCheck, dialect: Dialect) -> str:
     """Return the condition of the CHECK on a database, word for word as it is always made."""
-    column: Column[Any] = check.parent  # type: ignore[assignment]  # it is a column's, not a table's
+    column: Column[object] = check.parent  # type: ignore[assignment]  # it is a column's, not a table's
     return clock_of(dialect).ttl_check(column.name)
 
 
@@ -81,7 +81,7 @@ def _render_check(constraint: TTLCheck, compiler: DDLCompiler, **_: object) -> s
     name = compiler.preparer.quote(str(constraint.name))
     if compiler.dialect.name not in MYSQL_FAMILY:
         return f"CONSTRAINT {name} {check}"
-    column: Column[Any] = constraint.parent  # type: ignore[assignment]  # as above
+    column: Column[object] = constraint.parent  # type: ignore[assignment]  # as above
     is_mariadb = bool(getattr(compiler.dialect, "is_mariadb", False))
     return MySQL().check_name(column.table.name, name, is_mariadb=is_mariadb) + check
 
@@ -92,9 +92,9 @@ class AddSweepColumns(ExecutableDDLElement):
     def __init__(
         self,
         table: Table,
-        last_modified: Column[Any],
-        override: Column[Any],
-        scope: ColumnClause[Any] | None = None,
+        last_modified: Column[object],
+        override: Column[object],
+        scope: ColumnClause[object] | None = None,
     ) -> None:
         self.table = table
         self.last_modified = last_modified
@@ -130,13 +130,13 @@ def sweep_indexes(ddl: AddSweepColumns, preparer: IdentifierPreparer) -> dict[st
     return {name: f"ADD INDEX {preparer.quote(name)} ({end})" for name, end in names.items()}
 
 
-def can_lead(scope: ColumnClause[Any], family: Family) -> bool:
+def can_lead(scope: ColumnClause[object], family: Family) -> bool:
     """Return whether a column of scopes can lead an index: MariaDB and MySQL index no long text."""
     is_text = isinstance(scope.type, String)
     return not is_text or family.can_lead(getattr(scope.type, "length", None))
 
 
-def add_check(table: Table, override: Column[Any]) -> None:
+def add_check(table: Table, override: Column[object]) -> None:
     """Put the CHECK on the column of the row's own ttl."""
     name = index_name(table.name, "ttl").replace("ix_", "ck_", 1)
     check = TTLCheck(MySQL().ttl_check(override.name), name=conv(name))
@@ -145,9 +145,9 @@ def add_check(table: Table, override: Column[Any]) -> None:
 
 def add_indexes(
     table: Table,
-    last_modified: Column[Any],
-    override: Column[Any],
-    scope: ColumnClause[Any] | None = None,
+    last_modified: Column[object],
+    override: Column[object],
+    scope: ColumnClause[object] | None = None,
 ) -> None:
     """Add the sweeper's two indexes for whichever database the table is created on.
 
@@ -182,7 +182,7 @@ def _restrict_indexes(table: Table, *_: object, **__: object) -> None:
             index.ddl_if(callable_=_WITH_PARTIAL_INDEXES)
 
 
-def add_index_on(column: Column[Any]) -> None:
+def add_index_on(column: Column[object]) -> None:
     """Add an index for the sweeper on a column of dates, unless an index begins with it already.
 
     A text without a length gets none, since MariaDB and MySQL can't index it.
@@ -200,7 +200,7 @@ def link_index_name(table: str) -> str:
     return index_name(table, "ttl_follows")
 
 
-def add_link_index(table: Table, columns: Sequence[Column[Any]], original: str) -> None:
+def add_link_index(table: Table, columns: Sequence[Column[object]], original: str) -> None:
     """Add the index on the columns that lead to parents, unless an index begins with them.
 
     `original` is the name of the table that `to_metadata` may have copied this one from: it copies
@@ -238,14 +238,14 @@ def _without_link_index(link: Index) -> tuple[str, ...]:
     return tuple(MYSQL_FAMILY) if is_key or is_text else ()
 
 
-def in_key_order(table: Table, columns: Sequence[Column[Any]]) -> list[Column[Any]]:
+def in_key_order(table: Table, columns: Sequence[Column[object]]) -> list[Column[object]]:
     """Put the columns of a foreign key first, so that one index serves the key and the link."""
     keys = [set(key.columns) for key in table.foreign_key_constraints]
     covered = max((key for key in keys if key.issubset(columns)), key=len, default=set())
     return sorted(columns, key=lambda column: column not in covered)
 
 
-def begins_index(table: Table, columns: Sequence[Column[Any]]) -> bool:
+def begins_index(table: Table, columns: Sequence[Column[object]]) -> bool:
     """Return whether an index, unique constraint or primary key begins with columns, in any order.
 
     A partial index of PostgreSQL counts if it leaves out only rows without a value.
@@ -270,7 +270,7 @@ def _unsorted(expression: Any) -> Any:
     return expression
 
 
-def _key_columns(table: Table) -> list[list[Any]]:
+def _key_columns(table: Table) -> list[list[Column[object]]]:
     """Return the columns of the primary key and of each unique constraint, in order."""
     return [
         list(constraint.columns)

@@ -316,7 +316,7 @@ class DefaultSource(ABC):
     # For rows in memory
 
     @abstractmethod
-    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
+    def see(self, connection: Connection, options: Mapping[str, object]) -> None:
         """Cache the default, unless that was done a moment ago.
 
         Args:
@@ -385,7 +385,7 @@ class Fixed(DefaultSource):
 
     default: DefaultTTL
     variants: Sequence[Variant]
-    discriminator: Column[Any] | None
+    discriminator: Column[object] | None
 
     is_known: ClassVar[bool] = True
 
@@ -423,7 +423,7 @@ class Fixed(DefaultSource):
     def live_by_age(self, columns: SourceColumns, moment: Moment) -> None:
         """Return None: the usual form serves."""
 
-    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
+    def see(self, connection: Connection, options: Mapping[str, object]) -> None:
         """Do nothing."""
 
     def policy_on(self, dialect: Dialect, scope: object) -> TTL | None:  # noqa: ARG002 (the seam's)

@@ -62,7 +62,7 @@ class Copy:
     """
 
     archive: TableClause
-    columns: list[Column[Any]]
+    columns: list[Column[object]]
     extra: dict[str, ColumnElement[Any]] = field(default_factory=dict)
     has_own_key: bool = True
     """Whether the archive can keep a key that is used, expires, and is used again."""
@@ -76,7 +76,7 @@ class Copy:
         kept = binding_of(into)
         lifetime = () if kept is None or not kept.stamps else (kept.last_modified, kept.override)
         own = {column.name for column in lifetime if column is not None}
-        columns: list[Column[Any]] = [
+        columns: list[Column[object]] = [
             column for column in table.c if column.name in into.c and column.name not in own
         ]
         missing = [column.name for column in table.primary_key if column not in columns]

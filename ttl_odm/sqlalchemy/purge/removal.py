@@ -200,7 +200,7 @@ class Removal:
     source: Table | None = None
     archived: int = 0
     loaded: int = 0
-    undeleted: list[tuple[Any, ...]] = field(init=False, default_factory=list)
+    undeleted: list[Key] = field(init=False, default_factory=list)
     by_scope: Counter[str] = field(init=False, default_factory=Counter)
     mode: Mode = field(init=False)
     dependents: Counter[str] = field(init=False, default_factory=Counter)
@@ -322,7 +322,7 @@ class Removal:
         self._weigh(rows)
         return rows
 
-    def keys(self, rows: Sequence[Row[Any]]) -> list[tuple[Any, ...]]:
+    def keys(self, rows: Sequence[Row[Any]]) -> list[Key]:
         """Return the primary keys of chosen rows."""
         columns = key_columns(self._table)
         return [tuple(row._mapping[key] for key in columns) for row in rows]  # noqa: SLF001 (it is public)
@@ -380,7 +380,7 @@ class Removal:
         if not (judged or self.reason == "displaced"):  # displaced rows were judged when locked
             statement = statement.where(expired_in(connection, self.binding, table))
         deleted = self._execute(statement)
-        remaining: list[tuple[Any, ...]] = []
+        remaining: list[Key] = []
         if deleted != len(held):  # a cascade from some may have deleted others
             columns = key_columns(table)
             keys = self.connection.execute(SweepSelect(*columns).where(is_one_of(columns, held)))
@@ -425,7 +425,7 @@ class Removal:
                     "cascade of the ORM would delete them unarchived and unreported"
                 )
 
-    def _copied(self, copy: Copy) -> list[ColumnElement[Any]]:
+    def _copied(self, copy: Copy) -> list[ColumnElement[object]]:
         return [self._table.c[column.key] for column in copy.columns]
 
     def _weigh(self, rows: Sequence[Row[Any]]) -> None:

@@ -71,7 +71,7 @@ class SweepInsert(Insert):
     inherit_cache = True
 
 
-def in_subquery(columns: Sequence[ColumnElement[Any]], rows: Any) -> ColumnElement[bool]:
+def in_subquery(columns: Sequence[ColumnElement[object]], rows: Any) -> ColumnElement[bool]:
     """Return the condition that columns have values that a SELECT (without LIMIT) finds."""
     # MySQL can't read the table that the same statement writes. It can read a derived table made
     # of it, unless it merges the two; DISTINCT prevents that.
@@ -85,7 +85,7 @@ def chunks(rows: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
 
 
 def is_one_of(
-    columns: Sequence[ColumnElement[Any]], keys: Iterable[Sequence[Any]]
+    columns: Sequence[ColumnElement[object]], keys: Iterable[Sequence[object]]
 ) -> ColumnElement[bool]:
     """Return the condition for the rows with these keys: those of one of the `chunks`."""
     if len(columns) == 1:

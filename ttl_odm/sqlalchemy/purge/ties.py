@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.references import Consequence
     from ttl_odm.sqlalchemy.purge.removal import Removal
 
-    Keys = Sequence[Sequence[Any]]
+    Keys = Sequence[Sequence[object]]
 
 
 def keys_in(table: Table, binding: Binding, source: FromClause) -> list[ColumnElement[Any]]:
@@ -93,7 +93,7 @@ def ties(tables: Sequence[Table], hooks: Hooks | None = None) -> Iterator[Conseq
                 yield consequence
 
 
-def _free_columns(consequence: Consequence) -> list[Column[Any]]:
+def _free_columns(consequence: Consequence) -> list[Column[object]]:
     return [column for column in consequence.columns if column.nullable and not column.primary_key]
 
 

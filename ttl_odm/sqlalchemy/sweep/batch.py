@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.purge.removal import Bounds, KeyRange
     from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKeys
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Stretch, Walk, Whereabouts
     from ttl_odm.sweeper import BatchRequest, Fact
 
 
@@ -221,9 +221,7 @@ def _next_range(
         source, rows = _next_range(connection, binding, at, where, walk)
         return source, rows and resume.narrowed(rows, binding)
 
-    def find(
-        source: Table, stretch: tuple[Any, Any], bounds: Bounds | None = None
-    ) -> KeyRange | None:
+    def find(source: Table, stretch: Stretch, bounds: Bounds | None = None) -> KeyRange | None:
         if request.part is Part.ALL:
             rows = table_walk.next_range(connection, binding, source, request.size, stretch)
             return rows and rows.with_bounds(bounds)
@@ -263,7 +261,7 @@ class Without:
     """A bookmark among rows that no bound divides, without the keys of those that have to stay."""
 
     at: object
-    keys: tuple[tuple[Any, ...], ...]
+    keys: tuple[tuple[object, ...], ...]
 
     def narrowed(self, rows: KeyRange, binding: Binding) -> KeyRange:
         """Return a range without these keys."""
@@ -275,7 +273,7 @@ class Without:
         return replace(rows, bounds=bounds, again=Without(rows.again, self.keys))
 
 
-def without(rows: KeyRange, keys: Sequence[tuple[Any, ...]]) -> Without | None:
+def without(rows: KeyRange, keys: Sequence[tuple[object, ...]]) -> Without | None:
     """Return the bookmark to repeat a range without some of its rows; None if they are too many."""
     at = rows.again if isinstance(rows.again, Without) else Without(rows.again, ())
     if len(at.keys) + len(keys) > _MOST_WITHOUT:
@@ -578,17 +576,11 @@ class CarefulBatch(Batch):
         restricted = self.count(self._blocked) if self._blocked is not None and rows else 0
         if restricted:
             self.keys.log(self.connection, self.binding)
-            self._note_recorded()
+            recorded = self._blocks(self.binding, self.source, recorded_only=True)
+            if recorded is not None and self.count(recorded):
+                self.notes += [
+                    f"rows that {key} refers to are kept until the referring rows are gone: ON "
+                    "DELETE CASCADE would delete those without their archive, hooks or ORM events"
+                    for key in self.keys.recorded(self.connection, self.binding)
+                ]
         return {Skip.RESTRICTED: restricted, self._reason: rows - restricted}
-
-    def _note_recorded(self) -> None:
-        """Add a note to the report that recorded rows keep others."""
-        recorded = self._blocks(self.binding, self.source, recorded_only=True)
-        if recorded is None or not self.count(recorded):
-            return
-        keys = self.keys.recorded(self.connection, self.binding)
-        self.notes += [
-            f"rows that {key} refers to are kept until the referring rows are gone: ON DELETE "
-            "CASCADE would delete those without their archive, hooks or ORM events"
-            for key in keys
-        ]

@@ -344,6 +344,6 @@ def measuring(
     return select(func.count(), func.max(some.c.overdue)).select_from(some)
 
 
-def overdue_of(oldest: Any, clock: Clock) -> float | None:
+def overdue_of(oldest: object, clock: Clock) -> float | None:
     """Return the seconds of an age that was measured; None if there is none."""
     return None if oldest is None else max(0.0, seconds_between(oldest, clock.per_second))

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding, MaxLifetime
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.purge.removal import Bounds
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Walk, Whereabouts
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Stretch, Walk, Whereabouts
     from ttl_odm.sqlalchemy.time.clock import Clock, ColumnFormat
 
 
@@ -285,7 +285,7 @@ class PartIndex:
             return own.is_(None)
         return own > literal_column("0", Integer())
 
-    def end(self, source: FromClause) -> ColumnElement[Any]:
+    def end(self, source: FromClause) -> ColumnElement[object]:
         """Return the key of the index, word for word: for inheriting rows, their beginning."""
         columns = self._binding.columns_of(source)
         if self._is_by_column:
@@ -300,7 +300,7 @@ class PartIndex:
         return self._held, past, self.expired(self._source, writing=False)
 
     def ending(
-        self, seconds: Seconds, after: ColumnElement[Any] | None, until: ColumnElement[Any]
+        self, seconds: Seconds, after: ColumnElement[object] | None, until: ColumnElement[object]
     ) -> tuple[ColumnElement[bool], ...]:
         """Return bounds of the rows that end after one moment, and not after another.
 
@@ -313,7 +313,7 @@ class PartIndex:
         return *bounds, self.end(self._source) > self._cutoff(seconds, now=after)
 
     @property
-    def place(self) -> ColumnElement[Any]:
+    def place(self) -> ColumnElement[object]:
         """A row's place in the index, as a bookmark."""
         return self._clock.as_bookmark(self.end(self._source))
 
@@ -322,7 +322,7 @@ class PartIndex:
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
-    def _overdue(self, seconds: Seconds) -> ColumnElement[Any]:
+    def _overdue(self, seconds: Seconds) -> ColumnElement[object]:
         source = self._source
         ended = self.end(source)
         if self._is_by_column:
@@ -362,15 +362,6 @@ class PartIndex:
         return self._part is Part.CAPPED or self._binding.override is None
 
     @property
-    def _is_virtual(self) -> bool:
-        """Whether the index is on a virtual column, which is NULL in the rows of other parts.
-
-        A lookup then shouldn't have the condition `holds`, which isn't in the index: on MySQL it
-        would take three times as long, since the optimizer considers reading the rows themselves.
-        """
-        return isinstance(self._clock, MySQL) and not self._is_by_column
-
-    @property
     def _max_lifetime(self) -> MaxLifetime:
         limit = self._binding.max_lifetime
         assert limit is not None  # noqa: S101 (else there is no such part)
@@ -387,29 +378,29 @@ class PartIndex:
         columns = self._binding.columns_of(source)
         return columns.created if self._part is Part.CAPPED else columns.last_modified
 
-    def _place_of(self, entries: Select[Any]) -> ColumnElement[Any]:
+    def _place_of(self, entries: Select[Any]) -> ColumnElement[object]:
         """Return the first of some entries, as the bookmark for the next batch."""
         return self._clock.as_bookmark(entries.limit(1).scalar_subquery())
 
     @property
     def _held(self) -> ColumnElement[bool]:
-        """The condition of a lookup that makes it use the index."""
-        return true() if self._is_virtual else self.holds(self._source)
+        """The condition of a lookup that makes it use the index.
 
-    def _ends_until(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
+        MySQL's index is on a virtual column, which is NULL in the rows of other parts. The
+        condition `holds` isn't in it: with it, a lookup there would take three times as long, since
+        the optimizer considers reading the rows themselves.
+        """
+        is_virtual = isinstance(self._clock, MySQL) and not self._is_by_column
+        return true() if is_virtual else self.holds(self._source)
+
+    def _ends_until(self, cutoff: ColumnElement[object]) -> ColumnElement[bool]:
         if self._is_by_column:
             return self._format.within(self._start(self._source), cutoff)
         return self.end(self._source) <= cutoff
 
-    def _ends_after(self, cutoff: ColumnElement[Any]) -> ColumnElement[bool]:
-        source = self._source
-        if self._is_by_column:
-            return self._format.ahead(self._start(source), cutoff)
-        return self.end(source) > cutoff
-
     def _cutoff(
-        self, seconds: Seconds, overdue: int = 0, now: ColumnElement[Any] | None = None
-    ) -> ColumnElement[Any]:
+        self, seconds: Seconds, overdue: int = 0, now: ColumnElement[object] | None = None
+    ) -> ColumnElement[object]:
         """Return the latest `end` of rows that live for `seconds` and have expired.
 
         Or of rows that expired `overdue` seconds ago; or by another moment than now.
@@ -435,7 +426,7 @@ class PartIndex:
         }[self._part]
         return passed(self._binding, self._binding.columns_of(source))
 
-    def entries(self, resume: Any, until: Any) -> Select[Any] | None:
+    def entries(self, resume: object, until: object) -> Select[Any] | None:
         """Return the SELECT of a stretch's ends in the index; None if no row ever expires."""
         # The shortest of the defaults bounds the stretch; the predicate decides which rows live
         # longer.
@@ -458,7 +449,7 @@ class PartIndex:
         return entries if until is None else entries.where(end < self.bound(until))
 
     def next_range(
-        self, connection: Connection, size: int, resume: Any, until: Any = None
+        self, connection: Connection, size: int, resume: object, until: object = None
     ) -> KeyRange | None:
         """Find the range of the next batch, by reading only; None when nothing is left."""
         entries, end = self.entries(resume, until), self.end(self._source)
@@ -485,8 +476,8 @@ class PartIndex:
         return self._range(size + 1, first, _After(first), _After(first))
 
     def marks(
-        self, connection: Connection, size: int, stretch: tuple[Any, Any], shares: int
-    ) -> list[Any]:
+        self, connection: Connection, size: int, stretch: Stretch, shares: int
+    ) -> list[object]:
         """Divide a stretch into spans of equal time, if it has two batches; see `Dividing`.
 
         This reads no more than two batches' entries, however many there are. If rows are not spread
@@ -512,13 +503,16 @@ class PartIndex:
         )
         step = (oldest - youngest) / shares
         ages = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
-        cutoffs = (self._cutoff(seconds, age) for age in ages)
-        lookups = [self._place_of(upward.where(self._ends_after(cutoff))) for cutoff in cutoffs]
+        start = self._start(self._source)
+        lookups = []
+        for cutoff in (self._cutoff(seconds, age) for age in ages):
+            is_ahead = self._format.ahead(start, cutoff) if self._is_by_column else end > cutoff
+            lookups.append(self._place_of(upward.where(is_ahead)))
         marks = connection.execute(select(*lookups).options(include_expired())).one()
         # Rows written at one instant are all on one side of a mark.
         return [mark for mark in dict.fromkeys(marks) if mark not in (first, None)]
 
-    def _range(self, rows: int, first: Any, end: Any, resume: Any) -> KeyRange:
+    def _range(self, rows: int, first: object, end: object, resume: object) -> KeyRange:
         def bounds(source: FromClause) -> list[ColumnElement[bool]]:
             ordered, bound = self.end(source), self.bound(end)
             return [
@@ -531,7 +525,7 @@ class PartIndex:
         key_range = KeyRange(rows, bounds, expired, again=first, resume=resume)
         return key_range.with_bounds(self._bounds)
 
-    def bound(self, value: Any) -> Any:
+    def bound(self, value: object) -> Any:
         """Return a bookmark as a value to compare an end with."""
         if isinstance(value, _After):
             return _After(self.bound(value.value))
@@ -542,4 +536,4 @@ class PartIndex:
 class _After(NamedTuple):
     """The bookmark of the place after all entries with a value."""
 
-    value: Any
+    value: object

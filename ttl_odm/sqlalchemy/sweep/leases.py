@@ -258,12 +258,12 @@ class _NoTableError(Exception):
     """There is no table of leases."""
 
 
-def _now(connection: Connection) -> ColumnElement[Any]:
+def _now(connection: Connection) -> ColumnElement[object]:
     clock = clock_of(connection.dialect)
     return clock.literal(clock.now_at_write)
 
 
-def _until(connection: Connection, duration: float) -> ColumnElement[Any]:
+def _until(connection: Connection, duration: float) -> ColumnElement[object]:
     clock = clock_of(connection.dialect)
     if clock.per_second is None:
         return _now(connection) + clock.span(literal(duration, Float()))

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.sweep.foreign_keys import Reference, ReferringKeys
     from ttl_odm.sweeper import Hooks
 
-    Key = tuple[Any, ...]
+    Key = tuple[object, ...]
 
 _MOST: Final = 5_000
 """How many rows are removed together; larger groups stay."""
 
-Node = tuple["Table", "tuple[Any, ...]"]
+Node = tuple["Table", "tuple[object, ...]"]
 """A row: the table of its policy, and its primary key."""
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.purge.removal import KeyRange
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks, Stretch
     from ttl_odm.sweeper import BatchRequest, Counted, Due, Fact, Pace
     from ttl_odm.sweeper.findings import Finding
 
@@ -348,7 +348,7 @@ def divide(
     if request.part is Part.INHERITING and walk_of(connection, binding) is not None:
         return ()
 
-    def marks(source: Table, stretch: tuple[Any, Any]) -> list[Any]:
+    def marks(source: Table, stretch: Stretch) -> Sequence[object]:
         if request.part is Part.ALL:
             resume, until = stretch
             return [] if resume is None else table_walk.marks(resume, until, shares)

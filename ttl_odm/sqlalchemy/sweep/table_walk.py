@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Stretch
     from ttl_odm.sqlalchemy.time.clock import Clock
 
 ctid: Final[ColumnClause[Any]] = column("ctid")
@@ -59,7 +60,7 @@ _PAGES: Final = 256
 
 
 def next_range(
-    connection: Connection, binding: Binding, source: Table, size: int, stretch: tuple[Any, Any]
+    connection: Connection, binding: Binding, source: Table, size: int, stretch: Stretch
 ) -> KeyRange | None:
     """Find the range of the next batch in a stretch; see `PartIndex.next_range`.
 
@@ -87,7 +88,9 @@ def next_range(
     )
 
 
-def marks(resume: tuple[int, int], until: tuple[int, int] | None, shares: int) -> list[Any]:
+def marks(
+    resume: tuple[int, int], until: tuple[int, int] | None, shares: int
+) -> list[tuple[int, int]]:
     """Divide the rest of a walk on PostgreSQL; see `ttl_odm.sweeper.Dividing`."""
     (first, pages), end = resume, resume[1] if until is None else until[0]
     shares = min(shares, (end - first) // _PAGES)
@@ -122,7 +125,7 @@ class Tid(UserDefinedType[Any]):
         return "tid"
 
 
-def _beginning_of(page: int) -> ColumnElement[Any]:
+def _beginning_of(page: int) -> ColumnElement[object]:
     # From a text, which every driver can send.
     return cast(literal(f"({page},0)", String()), Tid())
 
@@ -136,13 +139,13 @@ def count_pages(connection: Connection, table: Table) -> int:
 
 
 def _next_keys(
-    connection: Connection, binding: Binding, size: int, resume: tuple[Any, ...] | None
+    connection: Connection, binding: Binding, size: int, resume: tuple[object, ...] | None
 ) -> KeyRange | None:
     """Find the next rows in the order of their primary key, expired or not."""
     columns = key_columns(binding.table)
     clock, dialect = clock_of(connection.dialect), connection.dialect
 
-    def after(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[bool]]:
+    def after(columns: Sequence[ColumnElement[object]]) -> list[ColumnElement[bool]]:
         return [compared(in_order(columns, dialect), gt, gt, resume, clock)] if resume else []
 
     places = places_of(columns, dialect)
@@ -170,7 +173,9 @@ def _next_keys(
     )
 
 
-def in_order(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[ColumnElement[Any]]:
+def in_order(
+    columns: Sequence[ColumnElement[object]], dialect: Dialect
+) -> list[ColumnElement[object]]:
     """Return a key's columns, with the types by which to compare them in the order of their index.
 
     MariaDB and MySQL order ENUM and SET by their numbers, but compare them with texts as texts.
@@ -178,7 +183,9 @@ def in_order(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[Co
     return [type_coerce(key, _place_type(key, dialect)) for key in columns]
 
 
-def places_of(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[ColumnElement[Any]]:
+def places_of(
+    columns: Sequence[ColumnElement[object]], dialect: Dialect
+) -> list[ColumnElement[Any]]:
     """Return a key as the values with which `in_order` is compared; drivers may read it inexactly.
 
     SQLAlchemy reads MariaDB's and MySQL's TIME as the time of a day, which longer and negative
@@ -187,7 +194,7 @@ def places_of(columns: Sequence[ColumnElement[Any]], dialect: Dialect) -> list[C
     return [_place_of(key, _place_type(key, dialect)) for key in columns]
 
 
-def _place_of(key: ColumnElement[Any], type_: TypeEngine[Any]) -> ColumnElement[Any]:
+def _place_of(key: ColumnElement[object], type_: TypeEngine[Any]) -> ColumnElement[object]:
     if type_ is key.type:
         return key
     if isinstance(type_, String):
@@ -195,7 +202,7 @@ def _place_of(key: ColumnElement[Any], type_: TypeEngine[Any]) -> ColumnElement[
     return type_coerce(key, type_) + literal_column("0e0" if isinstance(type_, Float) else "0")
 
 
-def _place_type(key: ColumnElement[Any], dialect: Dialect) -> TypeEngine[Any]:
+def _place_type(key: ColumnElement[object], dialect: Dialect) -> TypeEngine[Any]:
     if dialect.name not in MYSQL_FAMILY:
         return key.type
     type_ = undecorated(key.type, dialect)
@@ -207,10 +214,10 @@ def _place_type(key: ColumnElement[Any], dialect: Dialect) -> TypeEngine[Any]:
 
 
 def compared(
-    columns: Sequence[ColumnElement[Any]],
+    columns: Sequence[ColumnElement[object]],
     first: Callable[[Any, Any], Any],
     last: Callable[[Any, Any], Any],
-    values: tuple[Any, ...],
+    values: tuple[object, ...],
     clock: Clock,
 ) -> ColumnElement[bool]:
     """Compare a key with values: by `last` in its last column, by `first` in those before."""

@@ -134,7 +134,11 @@ def prepared(
     is_setting = connection.dialect.name in MYSQL_FAMILY
     if is_setting:  # SQLAlchemy would send two more statements, and two to reset it
         assert level is not None  # noqa: S101 - each dialect of the family names one
-        settings = {**settings, **_isolated(connection.dialect, level)}
+        # MySQL knows only the second name, MariaDB before 11.1 only the first one.
+        dialect: Any = connection.dialect
+        is_old = dialect.is_mariadb and dialect.server_version_info < (11, 1)
+        name = "tx_isolation" if is_old else "transaction_isolation"
+        settings = {**settings, name: level.replace(" ", "-"), "autocommit": 0}
     # The isolation comes second: SQLAlchemy doesn't replace a connection that turns out to be lost
     # when the isolation is set.
     with impatient(connection, timeout, settings):
@@ -202,16 +206,6 @@ def _set_back(connection: Connection, statement: str) -> None:
         connection.invalidate()
 
 
-def _isolated(dialect: Any, level: str) -> dict[str, float | str]:
-    """Return the settings of a session of MariaDB or MySQL for an isolation level.
-
-    MySQL knows only the second name, MariaDB before 11.1 only the first one.
-    """
-    is_old = dialect.is_mariadb and dialect.server_version_info < (11, 1)
-    name = "tx_isolation" if is_old else "transaction_isolation"
-    return {name: level.replace(" ", "-"), "autocommit": 0}
-
-
 def zone_settings(connection: Connection, binding: Binding) -> Mapping[str, str]:
     """Return the time zone for a session that compares with values read from a table."""
     if connection.dialect.name not in MYSQL_FAMILY:
@@ -249,11 +243,11 @@ def at_once(connection: Connection) -> Iterator[None]:
     _set(connection, waits)
 
 
-def _set(connection: Connection, values: Mapping[str, Any]) -> None:
+def _set(connection: Connection, values: Mapping[str, object]) -> None:
     connection.exec_driver_sql(f"SET {', '.join(_assigned(values))}")
 
 
-def _assigned(values: Mapping[str, Any]) -> list[str]:
+def _assigned(values: Mapping[str, object]) -> list[str]:
     literals = {
         name: f"'{value}'" if isinstance(value, str) else value for name, value in values.items()
     }
@@ -477,7 +471,7 @@ def qualified_name(connection: Connection, table: Table) -> str:
     return relation(*name_of(connection, table))
 
 
-def regclass(connection: Connection, table: Table) -> ColumnElement[Any]:
+def regclass(connection: Connection, table: Table) -> ColumnElement[object]:
     """Return the table's name as a `regclass`, for PostgreSQL's functions."""
     return cast(literal(qualified_name(connection, table), String()), REGCLASS())
 

@@ -115,7 +115,7 @@ class EndIndex(Protocol):
         """Return the condition of the partial index."""
         ...
 
-    def end(self, source: FromClause) -> ColumnElement[Any]:
+    def end(self, source: FromClause) -> ColumnElement[object]:
         """Return the key that orders the rows of a scope."""
         ...
 
@@ -156,7 +156,9 @@ class SweptSource(DefaultSource):
         """Return the walk, by a connection fresh from the pool; None if no index serves it."""
 
     @abstractmethod
-    def age_in(self, scope: ColumnElement[Any] | None, collation: str | None) -> ColumnElement[Any]:
+    def age_in(
+        self, scope: ColumnElement[object] | None, collation: str | None
+    ) -> ColumnElement[object]:
         """Return the expression that looks up the age of a scope, or of rows without one.
 
         It is in seconds. Scopes that are equal under a collation share the shortest age.
