@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.follows import Follows
 
-    Pairs = list[tuple[Column[Any], Column[Any]]]
+    Pairs = list[tuple[Column[object], Column[object]]]
 
 _unchecked: Final[WeakSet[Table]] = WeakSet()
 """Tables whose parents haven't been looked for yet."""
@@ -185,7 +185,7 @@ def _parts(condition: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
-def _unique(table: Table) -> Iterator[list[Column[Any]]]:
+def _unique(table: Table) -> Iterator[list[Column[object]]]:
     """Yield the keys of a table: columns whose values occur once at most."""
     yield list(table.primary_key.columns)
     for constraint in table.constraints:

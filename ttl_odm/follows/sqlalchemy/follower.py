@@ -92,7 +92,7 @@ def index_link(table: Table) -> None:
     schema.add_link_index(table, [columns[name] for name in names], original.name)
 
 
-def _link_columns(following: Following) -> list[Column[Any]]:
+def _link_columns(following: Following) -> list[Column[object]]:
     """Return the columns that lead to the parent.
 
     Mappers are configured only as a last resort: that fails for good if one of them names a model
@@ -124,7 +124,7 @@ def key_of(mapper: Mapper[Any], name: str, where: str) -> ForeignKeyConstraint:
     return keys[0]
 
 
-def column_of(mapper: Mapper[Any], name: str, where: str) -> Column[Any]:
+def column_of(mapper: Mapper[Any], name: str, where: str) -> Column[object]:
     """Return the column of a class by its attribute or name; TTLConfigurationError for none."""
     columns: Any = mapper.local_table.c
     column: Any = mapper.columns.get(name)

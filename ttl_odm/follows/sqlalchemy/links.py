@@ -79,13 +79,11 @@ def moves_by_values(target: Target, link: Key) -> bool:
         return False
     values = target.values
     return all(
-        not _is_computed(values[name]) if name in values else name in target.parameters
+        not is_sql(values[name]) or isinstance(values[name], BindParameter)
+        if name in values
+        else name in target.parameters
         for name in link.names
     )
-
-
-def _is_computed(value: object) -> bool:
-    return is_sql(value) and not isinstance(value, BindParameter)
 
 
 def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect) -> Update:
@@ -104,7 +102,7 @@ def moved_update(statement: Update, target: Target, rows: Rows, dialect: Dialect
         for name in needed
         if isinstance(values.get(name), BindParameter) and name in target.table.c
     }
-    parameters: dict[str, ColumnElement[Any]] = {
+    parameters: dict[str, ColumnElement[object]] = {
         column.key: bindparam(column.key, required=True, type_=column.type)
         for column in link.columns
         if column.key in target.parameters and column.key not in values
@@ -155,8 +153,8 @@ def as_set(row: Row, target: Target, dialect: Dialect) -> list[Row]:
 
 
 def _made_of(
-    link: Key, values: Mapping[Column[Any], ColumnElement[Any]], *, laterally: bool
-) -> list[ColumnElement[Any]]:
+    link: Key, values: Mapping[Column[object], ColumnElement[object]], *, laterally: bool
+) -> list[ColumnElement[object]]:
     """Return the link of a row with these values, as SQL.
 
     If generated columns belong to the link, it is computed in a subquery over the values, as for
@@ -165,15 +163,15 @@ def _made_of(
     """
     if laterally or not link.generated:
         return link.made_of(values)
-    known: dict[Any, ColumnElement[Any]] = dict(values)
+    known: dict[Any, ColumnElement[object]] = dict(values)
     for column in link.generated:
         known[column] = _substituted(column, known)
     return [known[part] for part in link.parts]
 
 
 def _substituted(
-    column: Column[Any], values: Mapping[Column[Any], ColumnElement[Any]]
-) -> ColumnElement[Any]:
+    column: Column[object], values: Mapping[Column[object], ColumnElement[object]]
+) -> ColumnElement[object]:
     """Return the expression of a generated column, with values in the place of other columns."""
     computed: Any = column.computed
     if not isinstance(computed.sqltext, TextClause):
@@ -208,8 +206,8 @@ class SelectedLinks(NamedTuple):
     """The rows that an INSERT selects: a subquery, its columns, and the links of the rows."""
 
     source: FromClause
-    columns: Sequence[ColumnElement[Any]]
-    key: list[ColumnElement[Any]]
+    columns: Sequence[ColumnElement[object]]
+    key: list[ColumnElement[object]]
 
 
 def selected_links(
@@ -225,7 +223,7 @@ def selected_links(
     if len(rows.c) != len(names):  # raw SQL may select several columns as one
         return None
     places = dict(zip(names, rows.c, strict=True))
-    values: dict[Column[Any], Any] = {
+    values: dict[Column[object], Any] = {
         column: places[column.key] if column.key in places else _default(column, parameters)
         for column in link.columns
     }
@@ -245,7 +243,7 @@ def selected_links(
     return SelectedLinks(source, columns, [computed[part] for part in parts])
 
 
-def _default(column: Column[Any], parameters: Row | None) -> Any:
+def _default(column: Column[object], parameters: Row | None) -> Any:
     default: Any = column.default
     if parameters is None and default is not None and default.is_scalar:
         return default.arg

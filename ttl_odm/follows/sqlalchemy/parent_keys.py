@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.keys.updates import TargetLookup
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
-    Row = Mapping[str, Any]
+    Row = Mapping[str, object]
 
-    Key = tuple[Any, ...]
+    Key = tuple[object, ...]
 
 _AT_ONCE: Final = 100
 """Rows whose links one statement computes."""
@@ -92,7 +92,7 @@ def _updated(
             for parameters, row in zip(executions, rows, strict=True):
 
                 def matched(
-                    *columns: ColumnElement[Any],
+                    *columns: ColumnElement[object],
                     target: Target = target,
                     parameters: Row = parameters,
                 ) -> Select[Any]:
@@ -188,7 +188,7 @@ class _Links(NamedTuple):
     link: LinkKey
 
     @property
-    def columns(self) -> tuple[Column[Any], ...]:
+    def columns(self) -> tuple[Column[object], ...]:
         """The columns that a link is computed from."""
         return self.link.columns
 
@@ -227,11 +227,11 @@ class _Links(NamedTuple):
         for key in self.reclaimer.execute(moved.distinct()):
             yield tuple(key)
 
-    def _values_of(self, row: Row) -> dict[Column[Any], ColumnElement[Any]]:
+    def _values_of(self, row: Row) -> dict[Column[object], ColumnElement[object]]:
         return _typed({column: row.get(column.key) for column in self.columns})
 
 
-def _typed(values: Mapping[Column[Any], Any]) -> dict[Column[Any], ColumnElement[Any]]:
+def _typed(values: Mapping[Column[object], object]) -> dict[Column[object], ColumnElement[object]]:
     """Values and SQL, with the types of their columns."""
     return {
         column: type_coerce(value, column.type) if is_sql(value) else literal(value, column.type)

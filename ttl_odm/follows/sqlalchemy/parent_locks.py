@@ -109,8 +109,8 @@ class KnownParents:
     def or_else(self, condition: ColumnElement[bool], dialect: Dialect) -> ColumnElement[bool]:
         """Return the condition that a known end is ahead, or else the one that locks parents."""
         now = clock_of(dialect).literal(clock_of(dialect).now_at_write)
-        end: ColumnElement[Any] = bindparam(_END, None, type_=BigInteger())
-        is_over: ColumnElement[Any] = bindparam(_IS_OVER, 0, type_=BigInteger())
+        end: ColumnElement[object] = bindparam(_END, None, type_=BigInteger())
+        is_over: ColumnElement[object] = bindparam(_IS_OVER, 0, type_=BigInteger())
         # In its own subquery: MySQL would turn the EXISTS into a join, and always read the parents.
         decided = select(condition).correlate(self.following.table).scalar_subquery()
         return or_(now < end, and_(is_over == 0, decided == 1))
@@ -186,7 +186,7 @@ class KnownParents:
     def _values(self, criteria: Sequence[ColumnElement[bool]]) -> list[BindParameter[Any]]:
         """Return the values that conditions require of the columns of a key; empty without such."""
         table = self.following.table
-        columns: Iterable[Column[Any]] = (
+        columns: Iterable[Column[object]] = (
             self.following.links().own if self.names_parents else table.primary_key
         )
         values: dict[str, BindParameter[Any]] = {}
@@ -210,7 +210,7 @@ def _locks(connection: Connection, *, is_update: bool) -> bool:
     return level != "SERIALIZABLE"
 
 
-def _life(source: FromClause) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+def _life(source: FromClause) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
     """Return whether a row is live, and when it expires, in the clock's unit."""
     return live(source), type_coerce(expires_at(source), BigInteger())
 
@@ -226,7 +226,7 @@ def _latest(root: Root) -> int:
     return -1 if root[1] is None else root[1]
 
 
-def _keys(values: Sequence[BindParameter[Any]], row: Mapping[str, Any]) -> Iterator[Key]:
+def _keys(values: Sequence[BindParameter[Any]], row: Mapping[str, object]) -> Iterator[Key]:
     """Yield the keys that one execution names."""
     named: Any = [plain(value, row) for value in values]
     if any(value.expanding for value in values):

@@ -117,7 +117,7 @@ class FollowersRemoval(Removal):
         """Remove the followers of rows of a policy, by the primary keys of these rows."""
         self._below(binding.table, key_columns(binding.table), keys)
 
-    def _below(self, table: Table, columns: Sequence[Any], keys: Keys) -> None:
+    def _below(self, table: Table, columns: Sequence[Column[object]], keys: Keys) -> None:
         for following in rules_below(table):
             check_options(following.owner)
             links = following.links()
@@ -174,7 +174,9 @@ class FollowersRemoval(Removal):
             self._ties[table] = list(_ties_to(table))
         return self._ties[table]
 
-    def _batches(self, columns: Sequence[Any], condition: ColumnElement[bool]) -> Iterator[Keys]:
+    def _batches(
+        self, columns: Sequence[Column[object]], condition: ColumnElement[bool]
+    ) -> Iterator[Keys]:
         """Read keys, and yield as many as fit into one statement at a time.
 
         Many are read at once, because each read walks over the index entries of all rows that this
@@ -188,7 +190,10 @@ class FollowersRemoval(Removal):
                 return
 
     def _read(
-        self, columns: Sequence[Any], condition: ColumnElement[bool], limit: int | None = None
+        self,
+        columns: Sequence[Column[object]],
+        condition: ColumnElement[bool],
+        limit: int | None = None,
     ) -> Keys:
         """Lock rows and read some of their columns, as they are now rather than in a snapshot."""
         rows = SweepSelect(*columns).where(condition).limit(limit)
@@ -201,11 +206,11 @@ class _Tie(NamedTuple):
     """A foreign key by which rows of a family refer to rows of one of its tables."""
 
     table: Table
-    columns: tuple[Column[Any], ...]
-    referred: tuple[Column[Any], ...]
+    columns: tuple[Column[object], ...]
+    referred: tuple[Column[object], ...]
 
     @property
-    def nullable(self) -> list[Column[Any]]:
+    def nullable(self) -> list[Column[object]]:
         """Its columns that can be NULL: with a NULL in one of them, a row refers to nothing."""
         return [column for column in self.columns if column.nullable and not column.primary_key]
 
@@ -217,14 +222,11 @@ def _ties_to(table: Table) -> Iterator[_Tie]:
         if root_of(other) is not root:
             continue
         for key in other.foreign_key_constraints:
-            if key.referred_table is table and _restricts(key) and not _is_link(key):
+            restricts = (key.ondelete or "NO ACTION").upper() in {"NO ACTION", "RESTRICT"}
+            if key.referred_table is table and restricts and not _is_link(key):
                 pairs = [(element.parent, element.column) for element in key.elements]
                 columns, referred = zip(*pairs, strict=True)
                 yield _Tie(other, columns, referred)
-
-
-def _restricts(key: ForeignKeyConstraint) -> bool:
-    return (key.ondelete or "NO ACTION").upper() in {"NO ACTION", "RESTRICT"}
 
 
 def _is_link(key: ForeignKeyConstraint) -> bool:
@@ -251,7 +253,7 @@ def _untie(connection: Connection, tie: _Tie, table: Table, keys: Keys) -> None:
     live: Any = select(*columns).where(refers).execution_options(**{INCLUDE_EXPIRED: False})
     expired = list(rows.difference(map(tuple, connection.execute(live))))
     bare = BareCopy.of(tie.table)
-    nulls: dict[str, Any] = {column.name: None for column in tie.nullable}
+    nulls: dict[str, object] = {column.name: None for column in tie.nullable}
     binding = binding_of(tie.table)
     if binding is not None:
         stamp = binding.last_modified.name
@@ -290,7 +292,7 @@ def _doomed(
     execute: Execute,
     following: Following,
     condition: ColumnElement[bool],
-) -> list[tuple[Any, ...]]:
+) -> list[tuple[object, ...]]:
     """Return the keys of expired rows, including orphans; their roots are locked and sealed."""
     own, above = key_columns(following.table), ancestry(following.table, keeps_orphans=True)
     parents = [parent.c[level.links().theirs[0].key] for level, parent in above.levels]
@@ -298,8 +300,8 @@ def _doomed(
     assert binding is not None  # noqa: S101 (that is where a chain ends)
     root = [above.root.c[column.key] for column in key_columns(binding.table)]
     rows: Any = select(*own, *parents, *root).select_from(above.joined).where(condition)
-    doomed: list[tuple[Any, ...]] = []
-    under: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    doomed: list[tuple[object, ...]] = []
+    under: dict[tuple[object, ...], list[tuple[object, ...]]] = defaultdict(list)
     width, end = len(own), len(own) + len(parents)
     for row in execute(rows.options(include_expired())):
         key, chain = tuple(row[:width]), list(row[width:end])

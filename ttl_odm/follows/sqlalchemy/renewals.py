@@ -7,7 +7,7 @@ The ``_ts`` of the parents is set before the write. If the parents follow others
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Integer, Update, literal_column, select, update
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.rules import Links
     from ttl_odm.sqlalchemy.rewrite.writes import Target
 
-    Key = tuple[Any, ...]
+    Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class FollowsRule(Following):
         """Return the condition that the parent is live."""
         return live_parent(rows, self, source, joins)
 
-    def expression(self, asked: Asked, source: FromClause) -> ColumnElement[Any]:
+    def expression(self, asked: Asked, source: FromClause) -> ColumnElement[object]:
         """Return what the function returns for the parent."""
         own = [source.c[column.key] for column in self.links().own]
         return BY_PARENT[asked](self, own)
