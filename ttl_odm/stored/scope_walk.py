@@ -39,9 +39,9 @@ class Scope(NamedTuple):
         overdue: For how many seconds the first of its rows has been expired.
     """
 
-    value: Any
+    value: object
     seconds: int
-    cutoff: Any
+    cutoff: object
     overdue: float
 
 
@@ -54,7 +54,7 @@ class Scopes(NamedTuple):
     """
 
     due: tuple[Scope, ...]
-    last: Any
+    last: object
 
 
 def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
@@ -73,7 +73,7 @@ def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
     return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
 
 
-def all_due(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
+def all_due(look: Callable[[object], Scopes]) -> Iterator[tuple[Scope, ...]]:
     """Yield the scopes with rows to delete, by one look after the other.
 
     `look` looks at the scopes that follow one (None: at the first ones).
@@ -101,9 +101,9 @@ class ScopePlace:
     """
 
     due: tuple[Scope | None, ...] = (None,)
-    after: Any = None
+    after: object = None
     has_more: bool = True
-    inside: tuple[Any] | None = (None,)
+    inside: tuple[object] | None = (None,)
     width: int = AT_ONCE
 
     def past(self, number: int) -> ScopePlace | None:
@@ -134,7 +134,7 @@ class ScopeRange(Generic[R]):
 class Look(NamedTuple):
     """Which `Scopes` follow one (None: the first ones)?"""
 
-    after: Any
+    after: object
 
 
 class CountIn(NamedTuple):
@@ -152,7 +152,7 @@ class Inside(NamedTuple):
     """
 
     scope: Scope | None
-    resume: Any
+    resume: object
 
 
 Question = Look | CountIn | Inside
@@ -181,7 +181,7 @@ def next_range(
 
 
 def answered(
-    asking: Generator[Question, Any, ScopeRange[R] | None], answer: Callable[[Question], Any]
+    asking: Generator[Question, Any, ScopeRange[R] | None], answer: Callable[[Question], object]
 ) -> ScopeRange[R] | None:
     """Drive `next_range` with a function that answers its questions."""
     try:
@@ -195,7 +195,7 @@ def answered(
 
 def alike(scopes: Sequence[Scope]) -> int:
     """Return how many of the first scopes have few enough cutoffs for one statement."""
-    ends: dict[Any, None] = {}
+    ends: dict[object, None] = {}
     for number, scope in enumerate(scopes):
         ends[scope.cutoff] = None
         if len(ends) > _ENDS:
@@ -203,7 +203,7 @@ def alike(scopes: Sequence[Scope]) -> int:
     return len(scopes)
 
 
-def in_stretches(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
+def in_stretches(look: Callable[[object], Scopes]) -> Iterator[tuple[Scope, ...]]:
     """Yield all scopes with rows to delete, as many at once as one statement can have."""
     for due in all_due(look):
         rest = due
@@ -213,9 +213,9 @@ def in_stretches(look: Callable[[Any], Scopes]) -> Iterator[tuple[Scope, ...]]:
             rest = rest[number:]
 
 
-def by_cutoff(scopes: Sequence[Scope]) -> dict[Any, list[Any]]:
+def by_cutoff(scopes: Sequence[Scope]) -> dict[object, list[object]]:
     """Return the values of scopes by their cutoffs."""
-    values: dict[Any, list[Any]] = {}
+    values: dict[object, list[object]] = {}
     for scope in scopes:
         values.setdefault(scope.cutoff, []).append(scope.value)
     return values
@@ -246,7 +246,7 @@ def _among(size: int, place: ScopePlace) -> Generator[Question, Any, _Found]:
     return ScopeRange(replace(place, width=number), resume, scopes[:number], rows), number
 
 
-def _inside(place: ScopePlace, resume: Any) -> Generator[Question, Any, _Found]:
+def _inside(place: ScopePlace, resume: object) -> Generator[Question, Any, _Found]:
     """Find the next range of the first scope alone."""
     inside = yield Inside(place.due[0], resume)
     if inside is None:

@@ -31,16 +31,12 @@ def source(binding: Binding, declared: Stored) -> StoredSource:
         TTLConfigurationError: The type of the scopes' column has no form as text.
     """
     if declared.by is not None and binding.origin is None:
-        _check_scope(binding)
+        column = binding.discriminator
+        assert column is not None  # noqa: S101 (it is what `by` names)
+        is_odd = isinstance(column.type, (Enum, TypeDecorator))
+        if is_odd or not isinstance(column.type, (String, Integer, Uuid)):
+            raise TTLConfigurationError(
+                f"{binding.name}.__ttl__: column {column.name!r} is {column.type!r}; scopes of "
+                "stored defaults are text, so by= needs a column of text, whole numbers or UUIDs."
+            )
     return StoredSource(binding, has_scopes=declared.by is not None)
-
-
-def _check_scope(binding: Binding) -> None:
-    column = binding.discriminator
-    assert column is not None  # noqa: S101 (it is what `by` names)
-    is_odd = isinstance(column.type, (Enum, TypeDecorator))
-    if is_odd or not isinstance(column.type, (String, Integer, Uuid)):
-        raise TTLConfigurationError(
-            f"{binding.name}.__ttl__: column {column.name!r} is {column.type!r}; scopes of stored "
-            "defaults are text, so by= needs a column of text, whole numbers or UUIDs."
-        )

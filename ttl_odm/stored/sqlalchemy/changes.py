@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]:
+def stored_policies(connection: Connection, *targets: object) -> list[StoredPolicy]:
     """Read the stored defaults, ordered by name.
 
     Args:
@@ -68,7 +68,7 @@ def stored_policies(connection: Connection, *targets: Any) -> list[StoredPolicy]
     ]
 
 
-def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
+def policy_changes(connection: Connection, *targets: object) -> list[PolicyChange]:
     """Read the changes of stored defaults, newest first; arguments as for `stored_policies`."""
     return [
         from_row(PolicyChange, row)
@@ -81,7 +81,7 @@ def policy_changes(connection: Connection, *targets: Any) -> list[PolicyChange]:
 
 def set_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
-    target: Any,
+    target: object,
     ttl: StoredTTL,
     *,
     scope: object = None,
@@ -272,7 +272,7 @@ def _lock_table(connection: Connection, policies: Table) -> None:
     connection.exec_driver_sql(setting.format(before))
 
 
-def _places(targets: Sequence[Any], dialect: Dialect) -> list[tuple[PolicyTables, list[str]]]:
+def _places(targets: Sequence[object], dialect: Dialect) -> list[tuple[PolicyTables, list[str]]]:
     """The tables that store the defaults of targets, and the names of these; none for all names."""
     if not targets:
         return [(tables_of(None), [])]

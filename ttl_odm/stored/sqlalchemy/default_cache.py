@@ -124,7 +124,7 @@ def _read(connection: Connection, binding: Binding) -> dict[str, int | None]:
     return {scope: lenient_ttl(ttl) for scope, ttl in rows}
 
 
-def refresh(connection: Connection, binding: Binding, options: Mapping[str, Any]) -> None:
+def refresh(connection: Connection, binding: Binding, options: Mapping[str, object]) -> None:
     """Read the stored defaults of a table into the cache, unless that was done a moment ago.
 
     A transaction may see the database as of its begin, so what it reads is as old as itself. It

@@ -244,7 +244,7 @@ def as_text(scope: SQL) -> SQL:
     return scope if isinstance(scope.type, String) else cast(scope, String(LONGEST_SCOPE))
 
 
-def scope_of(column: ColumnElement[Any], value: object, dialect: Dialect | None) -> str:
+def scope_of(column: ColumnElement[object], value: object, dialect: Dialect | None) -> str:
     """Return a value of the column of the scopes as text, as scopes are stored."""
     if isinstance(column.type, Uuid):
         is_native = dialect is None or dialect.supports_native_uuid

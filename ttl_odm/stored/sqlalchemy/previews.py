@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.forecast import sql
 from ttl_odm.inspection.evidence import SMALL
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
-    target: Any,
+    target: object,
     ttl: StoredTTL,
     *,
     scope: object = None,
@@ -68,7 +68,7 @@ def preview_policy(  # noqa: PLR0913 (all but the first three by keyword)
 
 def approve_policy(  # noqa: PLR0913 (all but the first three by keyword)
     connection: Connection,
-    target: Any,
+    target: object,
     ttl: StoredTTL,
     *,
     token: str,

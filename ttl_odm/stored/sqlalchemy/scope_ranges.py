@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ttl_odm.stored.scope_walk import Question, Scopes
 
     Condition = ColumnElement[bool]
-    _IsNext = Callable[[ColumnElement[Any]], Condition]
+    _IsNext = Callable[[ColumnElement[object]], Condition]
 
 
 def scope_index(connection: Connection, binding: Binding) -> StoredIndex | None:
@@ -147,7 +147,7 @@ class ScopeRanges:
         for scopes in in_stretches(look):
             yield [*self._bounds(scopes)(self._source), expired]
 
-    def _of_scope(self, value: Any, source: FromClause) -> list[Condition]:
+    def _of_scope(self, value: object, source: FromClause) -> list[Condition]:
         scope = _scope_column(self._binding, source)
         return [scope.is_(None) if value is None else scope == value, *self._more(source)]
 
@@ -169,7 +169,7 @@ class ScopeRanges:
 
 
 def _next_scopes(
-    connection: Connection, index: EndIndex, stored: StoredIndex, after: Any
+    connection: Connection, index: EndIndex, stored: StoredIndex, after: object
 ) -> Scopes:
     """Read which of the scopes that follow one (None: the first ones) have rows to delete."""
     clock = clock_of(connection.dialect)
@@ -185,7 +185,7 @@ def _next_scopes(
 
 
 def first_ends(
-    index: EndIndex, dialect: str, collation: str | None, after: Any = None, most: int = AT_ONCE
+    index: EndIndex, dialect: str, collation: str | None, after: object = None, most: int = AT_ONCE
 ) -> FromClause:
     """Select the next scopes in order, the age at which their rows expire, and their first entry.
 
@@ -195,7 +195,7 @@ def first_ends(
     binding, (_, column) = index.binding, _aliased(index)
     start = None if after is None else literal(after, column.type)
 
-    def is_next(scope: ColumnElement[Any]) -> Condition:
+    def is_next(scope: ColumnElement[object]) -> Condition:
         return scope.is_not(None) if start is None else scope > start
 
     is_mysql = dialect in MYSQL_FAMILY
@@ -235,18 +235,18 @@ def _skipped(index: EndIndex, is_next: _IsNext, most: int) -> CTE:
     return walk.union_all(more.where(walk.c.scope.is_not(None), walk.c.number < limit))
 
 
-def _aliased(index: EndIndex) -> tuple[FromClause, ColumnElement[Any]]:
+def _aliased(index: EndIndex) -> tuple[FromClause, ColumnElement[object]]:
     """The rows of an index under a new alias, and their scope."""
     source = index.source.alias()
     return source, _scope_column(index.binding, source)
 
 
-def _scope_column(binding: Binding, source: FromClause) -> ColumnElement[Any]:
+def _scope_column(binding: Binding, source: FromClause) -> ColumnElement[object]:
     column = binding.columns_of(source).discriminator
     assert column is not None  # noqa: S101 (or there are no scopes)
     return column
 
 
-def _table_age(binding: Binding) -> ColumnElement[Any]:
+def _table_age(binding: Binding) -> ColumnElement[object]:
     """The age at which rows without a scope expire."""
     return age_of(binding, None, BASE_ROW_WRITTEN)

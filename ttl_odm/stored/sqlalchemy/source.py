@@ -123,7 +123,7 @@ class StoredSource(LookedUp, SweptSource):
 
     # For rows in memory
 
-    def see(self, connection: Connection, options: Mapping[str, Any]) -> None:
+    def see(self, connection: Connection, options: Mapping[str, object]) -> None:
         """Read the stored default into the cache, unless that was done a moment ago."""
         default_cache.refresh(connection, self.binding, options)
 

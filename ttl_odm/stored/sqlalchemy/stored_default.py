@@ -55,7 +55,7 @@ class StoredDefault(NamedDefault):
     binding: Binding
 
     @classmethod
-    def of(cls, target: Any, scope: object, dialect: Dialect) -> StoredDefault:
+    def of(cls, target: object, scope: object, dialect: Dialect) -> StoredDefault:
         """Return the default of a model or a Table, for a value of `Stored.by`.
 
         A scope of None is that of all rows without a default of their own.
@@ -64,7 +64,12 @@ class StoredDefault(NamedDefault):
             TTLConfigurationError: The default isn't stored, or not by scopes.
         """
         binding, stored = _declared(target)
-        text = None if scope is None else _scope_text(binding, stored, scope, dialect)
+        text, column = None, binding.discriminator
+        if scope is not None:
+            if stored.by is None or column is None:
+                raise stored.without_scopes(binding.name, scope)
+            scopes = _scope_column(f"{binding.name}.{stored.by}", column, dialect)
+            text = scope_of(column, scopes.canonical(scope), dialect)
         return cls(name_of(binding.first.table), binding.name, stored, text, binding)
 
     def read(self, connection: Connection) -> StoredNow:
@@ -108,16 +113,7 @@ class StoredDefault(NamedDefault):
         return [~own.where(c.scope != WHOLE_TABLE).correlate(None).exists()]
 
 
-def _scope_text(binding: Binding, stored: Stored, scope: object, dialect: Dialect) -> str:
-    """A value of `Stored.by`, as scopes are stored."""
-    column = binding.discriminator
-    if stored.by is None or column is None:
-        raise stored.without_scopes(binding.name, scope)
-    value = _scope_column(f"{binding.name}.{stored.by}", column, dialect).canonical(scope)
-    return scope_of(column, value, dialect)
-
-
-def _scope_column(where: str, column: Column[Any], dialect: Dialect) -> ScopeColumn:
+def _scope_column(where: str, column: Column[object], dialect: Dialect) -> ScopeColumn:
     """The values that the column of the scopes can hold on a database."""
     kind: Any = column.type.dialect_impl(dialect)
     is_mysql, is_sqlite = dialect.name in MYSQL_FAMILY, dialect.name == "sqlite"
@@ -135,13 +131,14 @@ def _scope_column(where: str, column: Column[Any], dialect: Dialect) -> ScopeCol
     return ScopeColumn(where, "number", least=-(2 ** (bits - 1)), most=2 ** (bits - 1) - 1)
 
 
-def stored_of(target: Any) -> Stored:
+def stored_of(target: object) -> Stored:
     """Return the declaration of a model or a Table; raises as `StoredDefault.of` does."""
     return _declared(target)[1]
 
 
-def _declared(target: Any) -> tuple[Binding, Stored]:
-    table = target if isinstance(target, Table) else inspect(target).local_table
+def _declared(target: object) -> tuple[Binding, Stored]:
+    mapped: Any = target
+    table = target if isinstance(target, Table) else inspect(mapped).local_table
     binding = root_binding_of(table)
     stored = getattr(None if binding is None else binding.default.policy, "stored", None)
     if binding is None or stored is None:
@@ -151,7 +148,7 @@ def _declared(target: Any) -> tuple[Binding, Stored]:
     return binding, stored
 
 
-def name_of_stored(target: Any) -> str:
+def name_of_stored(target: object) -> str:
     """Return the name under which the default of a model or Table is stored.
 
     Raises:
