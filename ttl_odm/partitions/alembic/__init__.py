@@ -154,7 +154,7 @@ def _stand_in(
         raise MigrationRefusedError(
             f"Table {target.label} has no column {dates!r}; it has {', '.join(columns)}."
         )
-    copies: list[Column[Any]] = [Column(name, column.type) for name, column in columns.items()]
+    copies: list[Column[object]] = [Column(name, column.type) for name, column in columns.items()]
     table = Table(target.table.name, MetaData(), *copies, schema=target.table.schema)
     owner = type(target.table.name, (), {"__ttl__": policy})
     try:

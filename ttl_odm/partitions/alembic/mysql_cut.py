@@ -126,11 +126,14 @@ class MySQLCut:
                 f"{self._quoted} IS NULL"
             )
         if not self._steps.may_copy:
+            # For the tool, a statement that puts all rows of the past into one partition.
+            clauses = f"{', '.join(self._key)} {self._clause(0)}".strip()
+            example = f"ALTER TABLE {self._ddl.table(self._cut)} {clauses}"
             yield (
                 "MariaDB and MySQL partition an existing table by copying it, and writers wait "
                 "until it is copied. Write copy_table=True if that is acceptable. Or copy it "
                 "without blocking writers with a tool (pt-online-schema-change, gh-ost), and "
-                f"then run this again: {self._example()}"
+                f"then run this again: {example}"
             )
 
     @property
@@ -181,11 +184,6 @@ class MySQLCut:
         sql = f"ALTER TABLE {self._ddl.table(self._cut)} {how} {self._clause(MOST)}"
         doubled = getattr(self._steps.dialect.identifier_preparer, "_double_percents", False)
         run.at_length(sql.replace("%", "%%") if doubled else sql)
-
-    def _example(self) -> str:
-        """Return the statement for a tool; it puts all rows of the past into one partition."""
-        clauses = f"{', '.join(self._key)} {self._clause(0)}".strip()
-        return f"ALTER TABLE {self._ddl.table(self._cut)} {clauses}"
 
     def _clause(self, most: int) -> str:
         """Return the clause with the partitions: at most so many, unless more are needed ahead."""

@@ -64,11 +64,11 @@ class Partitioning:
         unit: "s", "ms" or "us" where the column holds epoch integers; None where it holds dates.
     """
 
-    column: Column[Any]
+    column: Column[object]
     declared: Partitions
     unit: str | None = None
 
-    def on(self, columns: Mapping[str, Column[Any]]) -> Self:
+    def on(self, columns: Mapping[str, Column[object]]) -> Self:
         """Return the partitioning of another Table object, which has columns with these names."""
         return replace(self, column=columns[self.column.name])
 
@@ -147,7 +147,7 @@ def lay_out(binding: Binding, declared: Partitions, where: str) -> Partitioning:
 
 
 def _unit(
-    column: Column[Any], declared: Partitions, unit: str | None, zone: str, where: str
+    column: Column[object], declared: Partitions, unit: str | None, zone: str, where: str
 ) -> str | None:
     """Return the unit of a column of integers, None for dates.
 
@@ -180,7 +180,7 @@ def _unit(
     return None
 
 
-def _keys(table: Table) -> Iterator[tuple[str, list[Column[Any]]]]:
+def _keys(table: Table) -> Iterator[tuple[str, list[Column[object]]]]:
     """Yield the unique keys of a table: their kind, and their columns."""
     for constraint in table.constraints:
         if isinstance(constraint, PrimaryKeyConstraint):
@@ -206,7 +206,7 @@ def new_partition(cut: Cut, time_range: TimeRange) -> NewPartition:
     return NewPartition(derived_name(cut.name, time_range.suffix), time_range.start, time_range.end)
 
 
-def _check_mysql(table: Table, connection: Any, **_: Any) -> None:
+def _check_mysql(table: Table, connection: Any, **_: object) -> None:
     """Reject tables that MariaDB and MySQL can't cut, before they are created without partitions.
 
     Raises:
@@ -236,7 +236,7 @@ def _check_mysql(table: Table, connection: Any, **_: Any) -> None:
         )
 
 
-def _make_first(table: Table, connection: Any, **_: Any) -> None:
+def _make_first(table: Table, connection: Any, **_: object) -> None:
     """Make the first partitions of a table that was just created, unless others make them."""
     partitioning = partitioning_on(binding_of(table))
     ddl = partition_ddl(connection.dialect.name)

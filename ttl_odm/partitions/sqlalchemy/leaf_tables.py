@@ -11,7 +11,7 @@ whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, MetaData, Table, text
@@ -52,7 +52,7 @@ class LeafPosition:
     """
 
     leaf: tuple[str, str]
-    resume: Any = None
+    resume: object = None
 
     def reaches(self, leaf: tuple[str, str]) -> bool:
         """Return whether a part of a leaf comes before this position."""
@@ -69,7 +69,7 @@ def leaf_table(table: Table, leaf: tuple[str, str]) -> Table:
     leaves = _tables.setdefault(table, {})
     if leaf not in leaves:
         schema, name = leaf
-        columns: list[Column[Any]] = [
+        columns: list[Column[object]] = [
             Column(column.name, column.type, key=column.key, primary_key=column.primary_key)
             for column in table.c
         ]

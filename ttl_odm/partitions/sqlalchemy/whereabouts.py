@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Checked
     from ttl_odm.sqlalchemy.purge.removal import KeyRange
-    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks
+    from ttl_odm.sqlalchemy.sweep.whereabouts import Find, Marks, Stretch
     from ttl_odm.sweeper import BatchRequest, Fact
     from ttl_odm.sweeper.findings import Finding
 
@@ -124,7 +124,7 @@ class Partitioned(Whereabouts):
             return table, find(table, (resume, until), outside)
         if isinstance(resume, LeafPosition | None):
             skipped = self._skipped(connection, request)
-            stretch: tuple[Any, Any] = resume, until
+            stretch: Stretch = resume, until
             leaf = next_in_leaves(connection, table, stretch, find, skipped[1] if skipped else ())
             if leaf is not None:
                 return leaf
