@@ -9,7 +9,8 @@ The model's declarations are its `Mode`. It is read when rows are purged (`mode_
 archive may be declared after its model. With joined inheritance a row continues in sub-tables.
 These refer to the base's table, so their parts of a row are deleted first: see `subtables`.
 
-Below are what such a transaction locks first (`take_file`, `lock_defaults`), and how it counts.
+The functions at the end lock what such a transaction needs first (`take_file`, `lock_defaults`),
+and count rows.
 """
 
 from __future__ import annotations
