@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.http import HttpRequest
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet
+    from ttl_odm.django.policy.options import AnyQuerySet
 
 _READS_EXPIRED: Final = "_ttl_odm_reads_expired"
 """An attribute of expired rows on display, and of the request for the page of one."""

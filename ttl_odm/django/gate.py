@@ -35,6 +35,7 @@ from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.bindings import TablePolicy
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
+
+    Assigned: TypeAlias = tuple[AnyField, type[Model] | None, object]
+    """An assignment of Django's `UpdateQuery`: the field, a parent's model, and the value."""
 else:
     # Mixins, which `_gated` puts before the class of a backend.
     SQLCompiler = SQLDeleteCompiler = SQLUpdateCompiler = object
@@ -60,7 +64,7 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def compiler(self: BaseDatabaseOperations, compiler_name: str) -> Any:
+    def compiler(self: BaseDatabaseOperations, compiler_name: str) -> type[SQLCompiler]:
         backends: Any = original(self, compiler_name)
         return _gated(backends)
 
@@ -69,7 +73,7 @@ def install() -> None:
 
 
 @functools.cache
-def _gated(compiler: Any) -> Any:
+def _gated(compiler: Any) -> type[SQLCompiler]:
     """Return a subclass of a backend's compiler that passes statements through the gate."""
     gates = {
         compilers.SQLInsertCompiler: GatedInsert,
@@ -93,7 +97,7 @@ class _Gated:
         self._where = where
         self._predicates = predicates
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> BoundSQL:
         try:
             sql, params = compiler.compile(self._where) if self._where else ("", ())
         except FullResultSet:
@@ -215,7 +219,7 @@ class _GatedJoin:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._join, name)
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> BoundSQL:
         sql, params = compiler.compile(self._join)
         live, values = self._live.as_sql(compiler, connection)
         # Django closes every ON clause with this parenthesis.
@@ -225,7 +229,7 @@ class _GatedJoin:
 class GatedDelete(GatedSelect, SQLDeleteCompiler):
     """DELETE: of live rows or, in a purge, of expired ones."""
 
-    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
+    def as_sql(self) -> BoundSQL:  # type: ignore[override] # as Django's own
         """Return the statement."""
         query = self.query
         table = query.get_meta().db_table
@@ -261,7 +265,7 @@ class GatedDelete(GatedSelect, SQLDeleteCompiler):
 class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
     """UPDATE: of live rows, whose last modification it resets."""
 
-    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
+    def as_sql(self) -> BoundSQL:  # type: ignore[override] # as Django's own
         """Return the statement, which stamps the rows."""
         policy = policy_in(self.query, self.query.get_meta().db_table)
         if policy is not None and policy.stamps and not options.root_written(self.query):
@@ -297,7 +301,7 @@ class GatedUpdate(KeyedUpdate, GatedSelect, SQLUpdateCompiler):
             query.add_related_update(binding.model, field, fresh)
 
 
-def _with_stamp(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
+def _with_stamp(values: list[Assigned], field: AnyField, fresh: Stamp) -> list[Assigned]:
     """Return the assignments with the database's clock in place of a value that was assigned."""
     ours = [value for target, _, value in values if target is field and isinstance(value, Stamp)]
     rest = [value for value in values if value[0] is not field]
@@ -307,7 +311,7 @@ def _with_stamp(values: list[Any], field: AnyField, fresh: Stamp) -> list[Any]:
 class GatedInsert(KeyedInsert):
     """INSERT: the database's clock stamps the rows, and they may replace expired ones."""
 
-    _row_values: dict[AnyField, Any] | None = None
+    _row_values: dict[AnyField, object] | None = None
     """The values of a single row, once read from its fields: reading them may have side effects."""
 
     @cached_property
@@ -318,7 +322,7 @@ class GatedInsert(KeyedInsert):
             return None
         return policy.binding.stamp, Stamp.of(policy.binding.form)
 
-    def pre_save_val(self, field: AnyField, obj: Model) -> Any:
+    def pre_save_val(self, field: AnyField, obj: Model) -> object:
         """Return the value of a field of a row."""
         if self._row_values is not None:
             return self._row_values[field]
@@ -327,7 +331,7 @@ class GatedInsert(KeyedInsert):
         value = obj.__dict__.get(field.attname)
         return value if isinstance(value, Stamp) else self._stamped[1]
 
-    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
+    def as_sql(self) -> list[BoundSQL]:  # type: ignore[override] # as Django's own
         """Return the statement; a single row reuses the text of an earlier INSERT if possible."""
         query = self.query
         if self._stamped is None or len(query.objs) != 1 or query.on_conflict is not None:
@@ -359,7 +363,7 @@ class GatedInsert(KeyedInsert):
         now, _ = stamp.as_sql(self, self.connection)  # may be a test's clock
         return query.model, columns, returning, self._suffix, now
 
-    def _prepared(self, values: list[Any], stamp: Stamp) -> tuple[Any, ...]:
+    def _prepared(self, values: list[object], stamp: Stamp) -> tuple[object, ...]:
         prepared = (
             self.prepare_value(field, value)
             for field, value in zip(self.query.fields, values, strict=True)
@@ -368,11 +372,13 @@ class GatedInsert(KeyedInsert):
         return tuple(prepared)
 
 
-_texts: Final[WeakKeyDictionary[Any, dict[tuple[object, ...], str]]] = WeakKeyDictionary()
+_texts: Final[WeakKeyDictionary[BaseDatabaseWrapper, dict[tuple[object, ...], str]]] = (
+    WeakKeyDictionary()
+)
 """The texts of INSERTs of one row, by connection and shape: Django compiles each one anew."""
 
 
-def _is_only_expression(stamp: Stamp, values: Iterable[Any]) -> bool:
+def _is_only_expression(stamp: Stamp, values: Iterable[object]) -> bool:
     expressions = [value for value in values if hasattr(value, "resolve_expression")]
     return len(expressions) == 1 and expressions[0] is stamp
 

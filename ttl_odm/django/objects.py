@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ttl_odm.core.lifetime import OnlyIf
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.options import AnyQuerySet
 
 M = TypeVar("M", bound=models.Model)
 

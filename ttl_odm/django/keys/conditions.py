@@ -23,13 +23,18 @@ from ttl_odm.django.policy.bindings import columns_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.expressions import BaseExpression, Combinable
     from django.db.models.sql import InsertQuery, UpdateQuery
 
     from ttl_odm.django.keys.conversions import Storing
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
+
+    Part: TypeAlias = tuple[BaseExpression | Combinable, Any]
+    """A column or expression of a key, and the expression that it is computed from."""
 
 _MOST: Final = 200
 """Rows in one condition, or keys of rows; SQLite rejects expressions deeper than 1,000."""
@@ -60,7 +65,8 @@ def depends_on_rows(query: UpdateQuery) -> bool:
 
 def insert_conflicts(query: InsertQuery, connection: BaseDatabaseWrapper) -> Iterator[Q]:
     """Yield the conditions on rows that may hold a key of an INSERT."""
-    model: Any = query.get_meta().concrete_model
+    model = query.get_meta().concrete_model
+    assert model is not None  # noqa: S101 (no statement writes an abstract model)
     columns = {field.attname for field in query.fields}
     keys = [key for key in _keys(model) if key.is_set_by(columns)]
     stored = storing(connection, model)
@@ -88,7 +94,8 @@ def update_conflicts(query: UpdateQuery, connection: BaseDatabaseWrapper) -> Ite
     of the updated rows, or gets what the database computes for these. Each column is matched by
     itself.
     """
-    model: Any = query.get_meta().concrete_model
+    model = query.get_meta().concrete_model
+    assert model is not None  # noqa: S101 (no statement writes an abstract model)
     stored = storing(connection, model)
     for key in _changed(query):
         conflicts: list[Q] = []
@@ -121,11 +128,11 @@ def _changed(query: UpdateQuery) -> list[_Key]:
     ]
 
 
-def _values_of(query: UpdateQuery) -> dict[str, Any]:
+def _values_of(query: UpdateQuery) -> dict[str, object]:
     return {field.attname: value for field, _, value in query.values}
 
 
-def _is_never_null(value: Any) -> bool:
+def _is_never_null(value: object) -> bool:
     """Whether an assigned value or expression is certain not to be NULL."""
     if isinstance(value, Case):
         return all(map(_is_never_null, (*(case.result for case in value.cases), value.default)))
@@ -136,7 +143,7 @@ def _is_never_null(value: Any) -> bool:
     return value is not None and not hasattr(value, "resolve_expression")
 
 
-def _with_new_value(query: UpdateQuery, field: AnyField, value: Any, stored: Storing) -> Q:
+def _with_new_value(query: UpdateQuery, field: AnyField, value: object, stored: Storing) -> Q:
     """Return the condition on rows that hold a value to which a column is set; empty for NULL."""
     if is_plain(value):
         plain = [stored(item, field) for item in values_in(value)]
@@ -145,7 +152,7 @@ def _with_new_value(query: UpdateQuery, field: AnyField, value: Any, stored: Sto
     return Q((f"{_lookup(field)}__in", _of_rows(query, value if is_kept else stored(value, field))))
 
 
-def _of_rows(query: UpdateQuery, expression: Any) -> Query:
+def _of_rows(query: UpdateQuery, expression: object) -> Query:
     """Return a query of an expression's values in the rows that an UPDATE matches."""
     rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
@@ -178,7 +185,7 @@ def _inserted_values(
     return values
 
 
-def _as_expression(value: Any, field: AnyField, stored: Storing) -> Any:
+def _as_expression(value: object, field: AnyField, stored: Storing) -> Any:
     new = stored(value, field)
     return new if hasattr(new, "resolve_expression") else Value(new, field)
 
@@ -188,7 +195,7 @@ class _Key:
     """A unique key of a model's own table, perhaps only among rows that meet a condition.
 
     Attributes:
-        parts: Its columns or expressions, each with the expression that it is computed from.
+        parts: Its columns or expressions.
         fields: Its fields; empty if the database generates a column of it.
         names: The attributes of all fields from which it is computed.
         condition: Which rows have the key; None for all.
@@ -197,7 +204,7 @@ class _Key:
         are_nulls_equal: Whether two rows with NULL in it have the same key.
     """
 
-    parts: tuple[tuple[Any, Any], ...]
+    parts: tuple[Part, ...]
     fields: tuple[AnyField, ...]
     names: frozenset[str]
     condition: Q | None = None
@@ -218,13 +225,13 @@ class _Key:
         """Limit a condition on holders of the key to rows that have the key at all."""
         return conflicts & self.condition if conflicts and self.condition is not None else conflicts
 
-    def or_null(self, own: models.F | Expression, same: Q) -> Q:
+    def or_null(self, own: BaseExpression | Combinable, same: Q) -> Q:
         """Widen a condition on holders of a part to those of NULL, if it is a value like others."""
         return same | Q(IsNull(own, rhs=True)) if self.are_nulls_equal else same
 
     def computed_from(
         self, values: Mapping[models.F, Expression], stored: Storing
-    ) -> Iterator[tuple[Any, Any]]:
+    ) -> Iterator[tuple[BaseExpression | Combinable, object]]:
         """Yield the parts of the key, each with its value computed from these values."""
         for own, source in self.parts:
             value = source.replace_expressions(values)
@@ -258,17 +265,17 @@ def _keys(model: Model) -> tuple[_Key, ...]:
     return tuple(keys)
 
 
-def _part(field: Any) -> tuple[Any, Any]:
+def _part(field: Any) -> Part:
     if field.generated:
         return _Generated(field), field.expression
     return models.F(field.name), models.F(field.name)
 
 
 def _key(
-    parts: tuple[tuple[Any, Any], ...],
+    parts: tuple[Part, ...],
     fields: tuple[AnyField, ...],
     unique: UniqueSet,
-    by_name: Mapping[str, Any],
+    by_name: Mapping[str, AnyField],
 ) -> _Key:
     names = _attributes(by_name, *(source for _, source in parts))
     condition, are_nulls_equal = unique.condition, unique.are_nulls_equal
@@ -284,7 +291,7 @@ def _key(
     return _Key(parts, fields, names, condition, deciding, null, are_nulls_equal)
 
 
-def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
+def _certain(condition: Q) -> Iterator[tuple[str, object]]:
     """Yield lookups that are true whenever a condition is; not necessarily all of them."""
     if condition.connector == Q.AND and not condition.negated:
         for child in condition.children:
@@ -294,19 +301,19 @@ def _certain(condition: Q) -> Iterator[tuple[str, Any]]:
                 yield child
 
 
-def _attributes(by_name: Mapping[str, Any], *expressions: Any) -> frozenset[str]:
+def _attributes(by_name: Mapping[str, AnyField], *expressions: object) -> frozenset[str]:
     """Return the attributes of the fields in expressions and conditions.
 
     A generated field adds the fields of its expression. A name may also be "pk".
     """
-    fields = dict(by_name)
+    fields: dict[str, AnyField | None] = {**by_name}
     fields["pk"] = next((field for field in by_name.values() if field.primary_key), None)
     attributes: set[str] = set()
     for expression in expressions:
         for name in _names_in(expression):
             field = fields.get(name.split("__", 1)[0])
             if field is not None and field.generated:
-                attributes |= _attributes(by_name, field.expression)
+                attributes |= _attributes(by_name, _part(field)[1])
             if field is not None:
                 attributes.add(field.attname)
     return frozenset(attributes)
@@ -390,7 +397,7 @@ def _lookup(field: AnyField) -> str:
     return field.attname if field.is_relation else field.name
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether a value is one of Python's, or a CASE of such values."""
     if isinstance(value, Case):
         return all(map(is_plain, (*(case.result for case in value.cases), value.default)))
@@ -416,7 +423,7 @@ def values_in(value: Any, *, by_key: bool = True) -> Iterator[object]:
         yield value
 
 
-def _replace_expressions(self: Any, replacements: Any) -> Any:
+def _replace_expressions(self: Any, replacements: Mapping[models.F, Any]) -> object:
     clone = self.create(connector=self.connector, negated=self.negated)
     for child in self.children:
         replaced = child

@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.exceptions import FieldError
 from django.db import models
 from django.db.models import Func, Value
+from django.db.models.fields.related import RelatedField
 
 from ttl_odm.django.policy.bindings import schema_and_name
 from ttl_odm.django.time.clock import family_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.django.policy.bindings import Model
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
 
-    Storing: TypeAlias = Callable[[Any, AnyField], Any]
+    Storing: TypeAlias = Callable[[object, AnyField], Any]
     """Turns a value, or an expression, into its stored form in a field's column."""
 
 _MAX_AGE: Final = 300.0
@@ -46,7 +48,7 @@ _INTEGERS: Final = frozenset(
     }
 )
 _TEXTS: Final = frozenset({"CharField", "TextField", "SlugField", "FileField", "FilePathField"})
-_KEPT: Final[dict[str, frozenset[type[Any]]]] = {
+_KEPT: Final[dict[str, frozenset[type[object]]]] = {
     **dict.fromkeys(_INTEGERS, frozenset({int, bool})),
     "BooleanField": frozenset({int, bool}),
     "DateField": frozenset({date}),
@@ -65,11 +67,11 @@ _forms: dict[tuple[str, str, str], tuple[dict[str, str], float]] = {}
 class AsStored(Func):
     """The stored form of a value, or of an expression."""
 
-    def __init__(self, value: Any, form: str, field: AnyField) -> None:
+    def __init__(self, value: object, form: str, field: AnyField) -> None:
         super().__init__(value, output_field=field)
         self._form = form
 
-    def as_sql(self, compiler: Any, *_: Any, **__: Any) -> Any:
+    def as_sql(self, compiler: SQLCompiler, *_: object, **__: object) -> BoundSQL:
         """Return the template with the value, whose parameters it may need several times."""
         sql, params = compiler.compile(self.get_source_expressions()[0])
         form = self._form.replace("%", "%%")
@@ -91,7 +93,9 @@ def storing(connection: BaseDatabaseWrapper, model: Model) -> Storing:
     return partial(_as_stored, connection, str(model._meta.db_table))
 
 
-def _as_stored(connection: BaseDatabaseWrapper, table: str, value: Any, field: AnyField) -> Any:
+def _as_stored(
+    connection: BaseDatabaseWrapper, table: str, value: object, field: AnyField
+) -> object:
     if is_kept(value, field):
         return value
     form = _forms_of(connection, table).get(str(field.column))
@@ -125,7 +129,7 @@ def name_of(connection: BaseDatabaseWrapper, table: str) -> tuple[str, str, str]
     return connection.alias, str(connection.settings_dict["NAME"]), table
 
 
-def read(connection: BaseDatabaseWrapper, query: str) -> list[Any]:
+def read(connection: BaseDatabaseWrapper, query: str) -> list[Sequence[object]]:
     """Return the rows of a query to the database's catalogue."""
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
@@ -135,7 +139,7 @@ def read(connection: BaseDatabaseWrapper, query: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def is_kept(value: Any, field: AnyField) -> bool:
+def is_kept(value: object, field: AnyField) -> bool:
     """Whether a column stores a value, or an expression's, unchanged on every database."""
     field = _own(field)
     kind = field.get_internal_type()
@@ -153,41 +157,41 @@ def is_kept(value: Any, field: AnyField) -> bool:
     return False
 
 
-def _kind_of(expression: Any) -> str | None:
+def _kind_of(expression: object) -> str | None:
     """Return the kind of an expression's output field; None if Django can't tell."""
     try:
-        field: Any = getattr(expression, "_output_field_or_none", None)
+        field: AnyField | None = getattr(expression, "_output_field_or_none", None)
     except FieldError:
         return None
     return None if field is None else str(_own(field).get_internal_type())
 
 
-def _own(field: AnyField) -> Any:
+def _own(field: AnyField) -> AnyField:
     """Return the field that determines a column's type; for a foreign key, its target's."""
-    target: Any = field
-    while getattr(target, "target_field", None) is not None:
-        target = target.target_field
-    return target.output_field if getattr(target, "generated", False) else target
+    while isinstance(field, RelatedField):
+        field = field.target_field
+    own = field.output_field if isinstance(field, models.GeneratedField) else None
+    return own or field
 
 
-def _is_kept_text(value: str, field: Any, kind: str) -> bool:
+def _is_kept_text(value: str, field: AnyField, kind: str) -> bool:
     if kind in _INTEGERS:
         return value.removeprefix("-").isdecimal()
     length = field.max_length
     return kind in _TEXTS and not value.endswith(" ") and (length is None or len(value) <= length)
 
 
-def _is_kept_number(value: int | Decimal, field: Any, kind: str) -> bool:
+def _is_kept_number(value: int | Decimal, field: AnyField, kind: str) -> bool:
     exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
-    places: int | None = field.decimal_places if kind == "DecimalField" else None
+    places = getattr(field, "decimal_places", None) if kind == "DecimalField" else None
     return places is not None and isinstance(exponent, int) and -exponent <= places
 
 
-def _is_kept_time(value: datetime | time, _: Any, kind: str) -> bool:
+def _is_kept_time(value: datetime | time, _: object, kind: str) -> bool:
     return kind in {"DateTimeField", "TimeField"} and not value.microsecond
 
 
-_CHECKS: Final[tuple[tuple[Any, Callable[[Any, Any, str], bool]], ...]] = (
+_CHECKS: Final[tuple[tuple[type | tuple[type, ...], Callable[[Any, AnyField, str], bool]], ...]] = (
     (str, _is_kept_text),
     ((int, Decimal), _is_kept_number),
     ((datetime, time), _is_kept_time),

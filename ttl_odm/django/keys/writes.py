@@ -19,8 +19,9 @@ Live rows are never touched, whatever keys they hold.
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, OperationalError, transaction
@@ -39,17 +40,23 @@ from ttl_odm.django.time.clock import family_of
 from ttl_odm.django.time.fields import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Q
     from django.db.models.sql.compiler import SQLCompiler, SQLInsertCompiler, SQLUpdateCompiler
 
     from ttl_odm.django.policy.bindings import Model, TablePolicy
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
+
+    Fields: TypeAlias = Sequence[AnyField] | None
+    Rows: TypeAlias = Sequence[Sequence[object]]
 else:
     # Mixins, which the gate puts before the class of a backend.
     SQLCompiler = SQLInsertCompiler = SQLUpdateCompiler = object
+
+R = TypeVar("R")
 
 _TRIES: Final = 5
 """Attempts of an upsert; each one fails only if another row expires at that very moment."""
@@ -57,7 +64,14 @@ _TRIES: Final = 5
 _TWO_ROWS: Final = 1242
 """MySQL's "subquery returns more than 1 row", by which an upsert fails on an expired row."""
 
-_TAKEN: Final = object()
+
+class _Taken(Enum):
+    """The class of `_TAKEN`: type checkers tell it from what a write returns."""
+
+    KEY = "key"
+
+
+_TAKEN: Final = _Taken.KEY
 """The result of a trial if a key is taken."""
 
 _READ_COMMITTED: Final = {"READ_COMMITTED", "READ_UNCOMMITTED"}
@@ -78,10 +92,10 @@ class _Keyed(SQLCompiler):
 
     def _freeing(
         self,
-        write: Callable[[], Any],
-        trial: Callable[[], Any] | None,
+        write: Callable[[], R],
+        trial: Callable[[], R | _Taken] | None,
         conflicts: Callable[[], list[Q]],
-    ) -> Any:
+    ) -> R:
         """Run a write; if a key is taken, delete the expired rows that hold its keys first.
 
         Args:
@@ -105,10 +119,10 @@ class _Keyed(SQLCompiler):
 
     def _freeing_inside(
         self,
-        write: Callable[[], Any],
-        trial: Callable[[], Any] | None,
+        write: Callable[[], R],
+        trial: Callable[[], R | _Taken] | None,
         conflicts: Callable[[], list[Q]],
-    ) -> Any:
+    ) -> R:
         """Do the same inside a transaction; see `_freeing`."""
         if trial is not None and _allows_trials(self.connection, self.query.get_meta().db_table):
             outcome = trial()
@@ -123,7 +137,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
 
     _suffix: str | None = None
 
-    def execute_sql(self, returning_fields: Any = None) -> Any:  # type: ignore[override] # as Django's own
+    def execute_sql(self, returning_fields: Any = None) -> Rows:  # type: ignore[override] # as Django's own
         """Run the statement, and free the keys that it sets."""
         write, query = partial(super().execute_sql, returning_fields), self.query
         written = self._written_keys()
@@ -135,7 +149,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
                 return self._insert(write, returning_fields)
         return self._insert(write, returning_fields)
 
-    def _written_keys(self) -> list[tuple[Any, Any]]:
+    def _written_keys(self) -> list[tuple[AnyField, AnyField]]:
         """Return the foreign keys to fields that an upsert sets, each with the field."""
         query = self.query
         if query.on_conflict != OnConflict.UPDATE or is_historical(query.model):
@@ -143,7 +157,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         keys = referring_keys(query.get_meta().concrete_model)
         return [(key, target) for key, target in keys if target in query.update_fields]
 
-    def _insert(self, write: Callable[[], Any], returning_fields: Any) -> Any:
+    def _insert(self, write: Callable[[], Rows], returning_fields: Fields) -> Rows:
         query = self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None:
@@ -152,8 +166,8 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         return policy.insert(query, str(self.using), freeing)
 
     def _with_free_keys(
-        self, policy: TablePolicy, write: Callable[[], Any], returning_fields: Any
-    ) -> Any:
+        self, policy: TablePolicy, write: Callable[[], Rows], returning_fields: Fields
+    ) -> Rows:
         query = self.query
         if policy.binding.is_off or not conditions.sets_key(query):
             return write()
@@ -168,7 +182,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             write, trial, lambda: list(conditions.insert_conflicts(query, self.connection))
         )
 
-    def _try(self, returning_fields: Any) -> Any:
+    def _try(self, returning_fields: Any) -> Rows | _Taken:
         """Run the INSERT; a taken key neither ends the transaction nor leaves a shared lock."""
         connection, meta = self.connection, self.query.get_meta()
         skips_rows = connection.vendor == "postgresql"
@@ -193,7 +207,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
         """Allow a missing row, which Django 5 doesn't expect."""
         return super().apply_converters([row for row in rows if row is not None], converters)
 
-    def _upsert(self, write: Callable[[], Any]) -> Any:
+    def _upsert(self, write: Callable[[], Rows]) -> Rows:
         """Delete expired rows that hold the keys, then run the upsert, which updates live ones."""
         query = self.query
         conflicts = list(conditions.insert_conflicts(query, self.connection))
@@ -216,7 +230,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
                 "expiring while it ran; try again."
             )
 
-    def as_sql(self) -> Any:  # type: ignore[override] # as Django's own
+    def as_sql(self) -> list[BoundSQL]:  # type: ignore[override] # as Django's own
         """Return the statement; on a conflict it updates live rows only, and stamps them."""
         query = self.query
         if self._suffix is not None:
@@ -236,7 +250,7 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
             [field.column for field in query.unique_fields],
         )
         gated = self._gated_suffix(plain, policy, stamp)
-        statements = []
+        statements: list[BoundSQL] = []
         for sql, params in super().as_sql():
             before, suffix, after = sql.rpartition(plain)
             if not suffix:
@@ -281,17 +295,17 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         """Run the statement, and free the keys that it sets."""
         return self._with_free_keys(partial(super().execute_sql, *args, **kwargs))
 
-    def execute_returning_sql(self, returning_fields: Any) -> Any:
+    def execute_returning_sql(self, returning_fields: Fields) -> Rows:
         """Run it and read the results of expressions, as ``save()`` of Django 6 does."""
         django: Any = super()  # whose types are 5.2's
         features: Any = self.connection.features
-        write: Callable[[], Any] = partial(django.execute_returning_sql, returning_fields)
+        write: Callable[[], Rows] = partial(django.execute_returning_sql, returning_fields)
         if not returning_fields or not features.can_return_rows_from_update:
             return write()  # which calls execute_sql()
 
         own = dict(self.query.related_updates)
 
-        def write_all() -> Any:
+        def write_all() -> Rows:
             # Django rejects updates of parents here, but the policy's comes with the statement.
             self.query.related_updates = dict(own)
             try:
@@ -304,7 +318,7 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
 
         return self._with_free_keys(write_all)
 
-    def _with_free_keys(self, write: Callable[[], Any]) -> Any:
+    def _with_free_keys(self, write: Callable[[], R]) -> R:
         query = self.query
         written = [
             (foreign_key, target, value)
@@ -318,7 +332,7 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
             give_way(query, str(self.using), written)
             return self._with_own_keys(write)
 
-    def _with_own_keys(self, write: Callable[[], Any]) -> Any:
+    def _with_own_keys(self, write: Callable[[], R]) -> R:
         query = self.query
         policy = policy_in(query, query.get_meta().db_table)
         if policy is None or options.root_written(query):
@@ -326,7 +340,7 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         freeing = partial(self._freeing_keys, policy, write)
         return policy.update(query, str(self.using), freeing)
 
-    def _freeing_keys(self, policy: TablePolicy | None, write: Callable[[], Any]) -> Any:
+    def _freeing_keys(self, policy: TablePolicy | None, write: Callable[[], R]) -> R:
         query = self.query
         if policy is None or policy.binding.is_off or not conditions.changes_key(query):
             return write()
@@ -339,7 +353,7 @@ class KeyedUpdate(_Keyed, SQLUpdateCompiler):
         )
 
 
-def _try(write: Callable[[], Any]) -> Any:
+def _try(write: Callable[[], R]) -> R | _Taken:
     """Run a write that the database undoes by itself if it fails."""
     try:
         return write()
@@ -361,7 +375,7 @@ def _allows_trials(connection: BaseDatabaseWrapper, table: str, *, anew: bool = 
     answer = None if anew else _allowed.get(key)
     if answer is None:
         family = family_of(connection)
-        rows: list[Any] = []
+        rows: Sequence[Sequence[object]] = []
         if family.tries_inserts:
             rows = read(connection, family.takes_tried_inserts(*schema_and_name(table)))
         answer = _allowed[key] = bool(rows and rows[0][0])
@@ -405,5 +419,5 @@ def _fits_isolation(connection: BaseDatabaseWrapper) -> bool:
     """
     if connection.vendor != "postgresql":
         return True
-    level: Any = getattr(connection, "isolation_level", None)
+    level: object = getattr(connection, "isolation_level", None)
     return getattr(level, "name", "READ_COMMITTED") in _READ_COMMITTED

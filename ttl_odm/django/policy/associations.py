@@ -25,12 +25,13 @@ from ttl_odm.django.policy.bindings import is_historical, policy_in, table_polic
 from ttl_odm.django.policy.predicate import TRUE, Predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
+    from typing_extensions import Self
 
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
 
 _MARK: Final = "_ttl_odm_associations"
 _FAR: Final = "ttl_far"
@@ -54,8 +55,8 @@ def _with_live_ties(path_info: Callable[..., Any]) -> Callable[..., Any]:
     def live_path_info(
         self: Any,
         direct: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
-        filtered_relation: Any = None,
-    ) -> Any:
+        filtered_relation: object = None,
+    ) -> list[Any]:
         first, *rest = path_info(self, direct=direct, filtered_relation=filtered_relation)
         far = rest[0].join_field if len(rest) == 1 else None
         # Until apps are ready, models may still get policies, and Django caches what this returns.
@@ -68,7 +69,7 @@ def _with_live_ties(path_info: Callable[..., Any]) -> Callable[..., Any]:
 
 def _counting_live_ties(create: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(create)
-    def create_manager(superclass: Any, rel: Any, reverse: bool) -> Any:  # noqa: FBT001
+    def create_manager(superclass: type, rel: object, reverse: bool) -> Any:  # noqa: FBT001
         manager = create(superclass, rel, reverse)
         ties = manager.constrained_target
 
@@ -105,13 +106,13 @@ class _Through:
     def __hash__(self) -> int:
         return hash(self.__key())
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[_Through], tuple[object, AnyField]]:
         return type(self), self.__key()
 
-    def __deepcopy__(self, _: object) -> Any:
+    def __deepcopy__(self, _: object) -> Self:
         return self
 
-    def __key(self) -> tuple[Any, AnyField]:
+    def __key(self) -> tuple[object, AnyField]:
         return self._original, self._far
 
 
@@ -137,8 +138,7 @@ class _TieField(_Through):
 
 
 def _live_far_row(alias: str, far: AnyField) -> LiveFarRow | None:
-    related: Any = far.related_model
-    return LiveFarRow(Col(alias, far)) if _may_expire(related) else None
+    return LiveFarRow(Col(alias, far)) if _may_expire(far.related_model) else None
 
 
 class LiveFarRow(Expression):
@@ -151,11 +151,11 @@ class LiveFarRow(Expression):
         super().__init__(output_field=BooleanField())
         self._key = key
 
-    def get_source_expressions(self) -> list[Any]:
+    def get_source_expressions(self) -> list[Col]:
         """Return the foreign key, whose alias may change."""
         return [self._key]
 
-    def set_source_expressions(self, exprs: Any) -> None:
+    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
         """Set the foreign key."""
         [self._key] = exprs
 
@@ -163,9 +163,9 @@ class LiveFarRow(Expression):
         """Return a copy for another alias."""
         return LiveFarRow(self._key.relabeled_clone(change_map))
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> BoundSQL:
         """Return the SQL."""
-        query: Any = compiler.query
+        query = compiler.query
         far: Any = self._key.target
         [(own, theirs)] = far.related_fields
         table = far.related_model._meta.db_table

@@ -16,7 +16,7 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from django.apps import apps
 from django.db import models
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.hooks import SweepBy
 
     Model: TypeAlias = type[models.Model]
-    AnyQuerySet: TypeAlias = models.QuerySet[Any, Any]
 
 SETTING: Final = "TTL_ODM_POLICIES"
+
+R = TypeVar("R")
 
 
 @dataclass(eq=False)
@@ -167,7 +168,7 @@ class Binding:
         policy = self.source.policy_of(obj, None, age)
         return expires_at(policy, instant=instant, own=self.own_of(obj))
 
-    def own_of(self, obj: models.Model) -> Any:
+    def own_of(self, obj: models.Model) -> object:
         """Return the own ttl that an instance's row has, or will have once saved."""
         own = None if self.own is None else getattr(obj, self.own.attname)
         return own.total_seconds() if isinstance(own, timedelta) else own
@@ -349,15 +350,15 @@ class TablePolicy:
         """Return the condition on the rows that a DELETE matches, made of `live`."""
         return live
 
-    def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
+    def insert(self, query: InsertQuery, using: str, write: Callable[[], R]) -> R:
         """Run an INSERT in such a way that it adds no expired row."""
         return write()
 
-    def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
+    def update(self, query: UpdateQuery, using: str, write: Callable[[], R]) -> R:
         """Run an UPDATE in such a way that it makes no row an expired one."""
         return write()
 
-    def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
+    def delete(self, query: DeleteQuery, using: str, write: Callable[[], R]) -> R:
         """Run a DELETE, of live rows or of expired ones."""
         return write()
 

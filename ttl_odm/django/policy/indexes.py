@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models
 from django.db.backends.ddl_references import Statement, Table
 from django.db.models.expressions import Combinable, Expression
+from django.db.models.fields.related import RelatedField
 
 from ttl_odm.dialects.family import MAX_NAME, index_name
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
@@ -30,7 +31,7 @@ from ttl_odm.django.time.fields import InstantField, LastModifiedField, TTLField
 from ttl_odm.sweeper import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -58,7 +59,7 @@ class TTLIndex(models.Index):
         model: Model,
         schema_editor: BaseDatabaseSchemaEditor,
         using: str = "",  # noqa: ARG002 (Django's signature)
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Statement:
         """Return the statement that creates the index."""
         connection = schema_editor.connection
@@ -77,7 +78,7 @@ class TTLIndex(models.Index):
         return _statement(model, schema_editor, f"{create} ON %(table)s ({end}) WHERE {holds}")
 
     def remove_sql(
-        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
+        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: object
     ) -> Any:
         """Return the statement that drops the index."""
         name = schema_editor.connection.ops.quote_name(self.name)
@@ -182,11 +183,9 @@ def _is_whole(index: models.Index) -> bool:
 
 def target_of(field: AnyField) -> AnyField:
     """Return the field itself; for a foreign key, the field at the end of the references."""
-    target: Any = field
-    while target.is_relation:
-        target = target.target_field
-    end: AnyField = target
-    return end
+    while isinstance(field, RelatedField):
+        field = field.target_field
+    return field
 
 
 def can_index(field: AnyField) -> bool:
@@ -224,7 +223,7 @@ def creation(model: Model, index: models.Index, connection: BaseDatabaseWrapper)
         return str(index.create_sql(model, editor, concurrently=is_concurrent))
 
 
-def concurrently(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> str:
+def concurrently(schema_editor: BaseDatabaseSchemaEditor, options: Mapping[str, object]) -> str:
     """Return the keyword by which PostgreSQL doesn't block writers, or nothing."""
     connection = schema_editor.connection
     is_allowed = connection.vendor == "postgresql" and not (
@@ -241,11 +240,11 @@ class PartEnd(Expression):
         super().__init__(output_field=InstantField())
         self.sources: list[Any] = [stamp] if own is None else [stamp, own]
 
-    def get_source_expressions(self) -> list[Any]:
+    def get_source_expressions(self) -> list[object]:
         """Return the columns."""
         return self.sources
 
-    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+    def set_source_expressions(self, exprs: Sequence[object]) -> None:
         """Set the columns, once resolved."""
         self.sources = list(exprs)
 

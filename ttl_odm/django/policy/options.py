@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from django.db.models import QuerySet
     from django.db.models.sql import Query
 
-Q = TypeVar("Q", bound="QuerySet[Any, Any]")
+    AnyQuerySet: TypeAlias = QuerySet[Any, Any]
+
+Q = TypeVar("Q", bound="AnyQuerySet")
 
 Rows = Literal["live", "all", "expired"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Binding, TablePolicy
     from ttl_odm.django.policy.options import Kind
     from ttl_odm.django.policy.sources import AgeLookup
-    from ttl_odm.django.time.fields import SQL
+    from ttl_odm.django.time.fields import SQL, BoundSQL
 
 TRUE, FALSE = "1 = 1", "1 = 0"
 
@@ -71,7 +71,7 @@ class Predicate(RowCondition):
         self.alias = alias
         self.kind: Kind = kind
         self.writing = writing
-        self._texts: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = {}
+        self._texts: dict[tuple[object, ...], tuple[str, tuple[int, ...]]] = {}
 
     @staticmethod
     @functools.lru_cache(maxsize=1_000)
@@ -79,9 +79,7 @@ class Predicate(RowCondition):
         """Return a cached instance, since every statement needs one."""
         return Predicate(policy, alias, kind, writing=writing)
 
-    def as_sql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[Any, ...]]:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> BoundSQL:
         """Return the SQL, in parentheses; the only bound values are scopes that the query fixes."""
         alias, family = alias_quoter(compiler)(self.alias), clock.family_of(connection)
         # Everything on which the text depends.
@@ -89,7 +87,7 @@ class Predicate(RowCondition):
         declared, source = binding.default, binding.source
         scopes: tuple[str, ...] = ()
         if source.is_known:
-            default: Any = declared()
+            default: object = declared()
         else:
             if source.scoping is not None:
                 scopes = source.scoping.fixed_in(compiler.query, self.alias, connection)
@@ -151,11 +149,11 @@ class ExpiresWithin(Expression):
         self._seconds = seconds
         self._stamp: Any = F(binding.stamp.name)
 
-    def get_source_expressions(self) -> list[Any]:
+    def get_source_expressions(self) -> list[object]:
         """Return the field with the instant, whose alias is the table's."""
         return [self._stamp]
 
-    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+    def set_source_expressions(self, exprs: Sequence[object]) -> None:
         """Set the field, once resolved."""
         (self._stamp,) = exprs
 

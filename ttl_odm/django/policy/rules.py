@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ttl_odm.django.policy.bindings import TablePolicy, policy_of, table_policies, table_policy
 
@@ -125,7 +125,7 @@ class Rule(TablePolicy, ABC):
         """Return the error, with the fix, for what rows with this rule can't have."""
 
     @abstractmethod
-    def seal(self, using: str, keys: Sequence[Any]) -> None:
+    def seal(self, using: str, keys: Sequence[object]) -> None:
         """Make sure that the parents of some expired rows, by the rows' keys, stay expired.
 
         The rows are about to be deleted, and a raised default would revive the parents without
@@ -187,7 +187,7 @@ class Dependents(Protocol):
         """The additional part of a sweep that it purges."""
         ...
 
-    def remove(self, doomed: Doomed, keys: Sequence[Any], limit: int | None) -> Removed:
+    def remove(self, doomed: Doomed, keys: Sequence[object], limit: int | None) -> Removed:
         """Remove the dependents of expired rows.
 
         If some are left, the expired rows must stay expired until these are removed, too.
@@ -249,7 +249,7 @@ def all_rules_below(model: Model) -> list[Rule]:
     return below + [deeper for rule in below for deeper in all_rules_below(rule.model)]
 
 
-def remove_dependents(doomed: Doomed, keys: Sequence[Any], limit: int | None = None) -> Removed:
+def remove_dependents(doomed: Doomed, keys: Sequence[object], limit: int | None = None) -> Removed:
     """Remove the dependents of expired rows, for all extensions; see `Dependents.remove`."""
     removed = Removed()
     for remover in dependents:

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ttl_odm.core.values import NEVER
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models import Model, QuerySet
+    from django.db.models import Model
     from django.db.models.expressions import Expression
     from django.db.models.sql import Query
 
     from ttl_odm.core.declaration import DeclaredTTL
     from ttl_odm.core.policy import Policy
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.sweeper import Fact
     from ttl_odm.sweeper.findings import Finding
 
@@ -100,7 +101,7 @@ class Scoping(ABC):
         """
 
     @abstractmethod
-    def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+    def numbers(self, rows: AnyQuerySet) -> AnyQuerySet:
         """Return a query of numbers of rows by scope; None stands for scopes without a default."""
 
     @abstractmethod

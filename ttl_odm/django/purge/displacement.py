@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from django.db.models import Model as Instance
     from django.db.models.sql import UpdateQuery
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Model, TablePolicy
+    from ttl_odm.django.policy.bindings import Model, TablePolicy
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.purge.references import Relation
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from django.db.models import Model as Instance
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.policy.sources import Scoping
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper.hooks import Reason

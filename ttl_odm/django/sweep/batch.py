@@ -44,7 +44,8 @@ from ttl_odm.sweeper.hooks import phase
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding, Model
+    from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.sweep.walks import Walk
     from ttl_odm.sweeper import BatchRequest, Fact, Purged
 
@@ -176,10 +177,10 @@ class _Batch:
     binding: Binding
     using: str
     request: BatchRequest
-    resume: Any
-    again: Any = None
+    resume: object
+    again: object = None
 
-    def run(self, keys: Sequence[Any], *, as_objects: bool = False) -> BatchResult:
+    def run(self, keys: Sequence[object], *, as_objects: bool = False) -> BatchResult:
         """Remove the free rows, report them, and commit."""
         removal = Removal(self.binding.model, self.using, self.request.hooks)
         purged: Sequence[Purged] = ()
@@ -213,7 +214,7 @@ class _Batch:
             facts=_facts(self.binding, removal),
         )
 
-    def _free(self, removal: Removal, keys: Sequence[Any]) -> Sequence[Any]:
+    def _free(self, removal: Removal, keys: Sequence[object]) -> Sequence[object]:
         """Lock the free rows, if the database can skip the others."""
         can_skip = connections[self.using].features.has_select_for_update_skip_locked
         if not can_skip and not removal.has_dependents:
@@ -222,7 +223,7 @@ class _Batch:
             by_key = self._rows(keys).values_list("pk", flat=True)
             return list(locked(by_key, self.using, skip=True))
 
-    def _remove_dependents(self, removal: Removal, keys: Sequence[Any]) -> Removed:
+    def _remove_dependents(self, removal: Removal, keys: Sequence[object]) -> Removed:
         """Remove dependents of locked rows; if some are left, the locked rows must stay."""
         if not removal.has_dependents:
             return Removed()
@@ -231,7 +232,7 @@ class _Batch:
         return removed
 
     def undone(
-        self, keys: Sequence[Any], reason: Skip, failure: HookError | RefusedError
+        self, keys: Sequence[object], reason: Skip, failure: HookError | RefusedError
     ) -> BatchResult:
         """Report a batch that was rolled back."""
         return BatchResult(
@@ -242,11 +243,11 @@ class _Batch:
             left=[key if isinstance(key, tuple) else (key,) for key in keys],
         )
 
-    def _still_expired(self, keys: Sequence[Any]) -> int:
+    def _still_expired(self, keys: Sequence[object]) -> int:
         """Return the number of the rows that still exist and are expired."""
         return int(self._rows(keys).count())
 
-    def _rows(self, keys: Sequence[Any]) -> AnyQuerySet:
+    def _rows(self, keys: Sequence[object]) -> AnyQuerySet:
         return expired_rows(self.binding.model, self.using).filter(pk__in=list(keys))
 
     @contextmanager

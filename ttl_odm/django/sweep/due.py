@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from django.db.models.expressions import Expression
+    from django.db.models import Model as Instance
+    from django.db.models.expressions import Combinable, Expression
 
     from ttl_odm.dialects import Family
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
+    from ttl_odm.django.time.fields import AnyField
 
-    Place: TypeAlias = tuple[Any, Any]
+    Place: TypeAlias = tuple[object, object]
     """Where a batch begins: the value that orders a row, and its key; None is before all keys.
 
     Without parts, rows are in the order of their keys alone, and the value is None.
     """
 
-_AS_IT_IS: Final[Field[Any, Any]] = Field()
+_AS_IT_IS: Final[AnyField] = Field()
 """A field that doesn't convert the driver's values."""
 
 _ITSELF: Final = "%(expressions)s"
@@ -152,8 +155,8 @@ class KeyRange:
         beyond: The value that orders the first rows behind the range; None if there are none.
     """
 
-    first: Any
-    beyond: Any
+    first: object
+    beyond: object
 
     @property
     def resume(self) -> Place | None:
@@ -173,15 +176,15 @@ class ExpiredRows:
         self._binding = binding
         self._using = using
         self._part = part
-        self._among: tuple[Any, int | Expression] | None = None
+        self._among: tuple[object, int | Expression] | None = None
 
-    def among(self, scope: Any, life: int | Expression) -> ExpiredRows:
+    def among(self, scope: object, life: int | Expression) -> ExpiredRows:
         """Return the rows of one scope (None: of no scope) that inherit, and live for `life`."""
         rows = copy(self)
         rows._among = (scope, life)
         return rows
 
-    def before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
+    def before(self, cutoffs: Mapping[object, Sequence[object]]) -> AnyQuerySet:
         """Return the rows of scopes up to a bookmark, in no order.
 
         Args:
@@ -189,11 +192,11 @@ class ExpiredRows:
         """
         return self._before(self._in_order(), cutoffs)
 
-    def every_before(self, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
+    def every_before(self, cutoffs: Mapping[object, Sequence[object]]) -> AnyQuerySet:
         """Return the same rows as `before`, and rows among them that live longer."""
         return self._before(self._ordered(every(self._binding.model, self._using)), cutoffs)
 
-    def _before(self, rows: AnyQuerySet, cutoffs: Mapping[Any, Sequence[Any]]) -> AnyQuerySet:
+    def _before(self, rows: AnyQuerySet, cutoffs: Mapping[object, Sequence[object]]) -> AnyQuerySet:
         """Limit rows to scopes, each up to its bookmark in the index."""
         ranges = (
             Q(ttl_of__in=values, ttl_end__lte=self._of_bookmark(cutoff))
@@ -253,12 +256,12 @@ class ExpiredRows:
         rows = rows.filter(ttl_end__gte=end)
         return rows if pk is None else rows.filter(Q(ttl_end__gt=end) | Q(ttl_end=end, pk__gt=pk))
 
-    def places(self, resume: Any, size: int) -> list[Place]:
+    def places(self, resume: object, size: int) -> list[Place]:
         """Return the places of the first rows of `after`, `size` of them."""
         end = Value(None, _AS_IT_IS) if self._part is Part.ALL else self._bookmark
         return list(self.after(resume).values_list(end, "pk")[:size])
 
-    def keys(self, resume: Any, size: int) -> Keys | None:
+    def keys(self, resume: object, size: int) -> Keys | None:
         """Return the keys of the first rows of `after`, `size` of them; None if there are none."""
         places = self.places(resume, size)
         resume = places[-1] if len(places) == size else None
@@ -266,7 +269,7 @@ class ExpiredRows:
             return None
         return Keys([pk for _, pk in places], resume, (places[0][0], None))
 
-    def next_range(self, resume: Any, size: int) -> KeyRange | None:
+    def next_range(self, resume: object, size: int) -> KeyRange | None:
         """Return the range of the next `size` rows, by order alone; None if there are none."""
         ends = self.after(resume).order_by("ttl_end").values_list("ttl_end")
         # Bookmarks of the results: inside, PostgreSQL would compute one for each skipped row.
@@ -286,10 +289,12 @@ class ExpiredRows:
         """Return for how many seconds the first row has been expired; None if there are none."""
         earliest = clock.earliest(connections[self._using], self._binding.form)
         clamped = f"CASE WHEN {_ITSELF} < {earliest} THEN {earliest} ELSE {_ITSELF} END"
-        end: Any = F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
+        order: Combinable = (
+            F("ttl_end") if earliest is None else Func(F("ttl_end"), template=clamped)
+        )
         life = Value(self._life) if isinstance(self._life, int) else self._life
         rows = self.all().order_by("ttl_end")
-        first = rows.values_list(end, DatabaseNow(), life).first()
+        first = rows.values_list(order, DatabaseNow(), life).first()
         if first is None:
             return None
         end, now, seconds = first
@@ -308,10 +313,10 @@ class ExpiredRows:
     def _as_bookmark(self, end: str) -> str:
         return self._family.bookmark(end) if self._is_by_date else end
 
-    def _of_bookmark(self, value: Any) -> Func:
+    def _of_bookmark(self, value: object) -> Func:
         template = self._family.of_bookmark(_ITSELF) if self._is_by_date else _ITSELF
-        value = Value(value, output_field=_AS_IT_IS)
-        return Func(value, template=template, output_field=_AS_IT_IS)
+        bound = Value(value, output_field=_AS_IT_IS)
+        return Func(bound, template=template, output_field=_AS_IT_IS)
 
     @property
     def _is_by_field(self) -> bool:
@@ -368,7 +373,7 @@ class EndingRows(ExpiredRows):
         """Whether the order can tell which rows are new to the range of seconds; see `since`."""
         return self._part is not Part.ALL and self._binding.source.scoping is None
 
-    def page(self, resume: Place | None, size: int) -> list[tuple[Any, Place]]:
+    def page(self, resume: Place | None, size: int) -> list[tuple[Instance, Place]]:
         """Return the first `size` rows after a place (None: of all), each with its own place."""
         rows = self.after(resume)
         if self._part is not Part.ALL:

@@ -23,7 +23,7 @@ from ttl_odm.sweeper.leases import ROW_WAIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet
+    from ttl_odm.django.policy.options import AnyQuerySet
 
 
 class DjangoLeases:

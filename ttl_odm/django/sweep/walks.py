@@ -15,7 +15,8 @@ from ttl_odm.django.policy.sources import DefaultSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
 
 
 class Keys(NamedTuple):
@@ -27,16 +28,16 @@ class Keys(NamedTuple):
         again: Where this batch begins.
     """
 
-    keys: list[Any]
-    resume: Any
-    again: Any
+    keys: list[object]
+    resume: object
+    again: object
 
 
 class Range(Protocol):
     """The rows of the next batch, by their order alone."""
 
     @property
-    def resume(self) -> Any:
+    def resume(self) -> object:
         """Where the next range begins; None when this is the last."""
         ...
 
@@ -56,7 +57,7 @@ class Walk(Protocol):
         """Return for how many seconds the first row has been expired; None if there are none."""
         ...
 
-    def next_range(self, resume: Any, size: int) -> Range | None:
+    def next_range(self, resume: object, size: int) -> Range | None:
         """Return the range of the next batch, by order alone; None if there are no rows."""
         ...
 
@@ -64,7 +65,7 @@ class Walk(Protocol):
         """Return the rows of a range."""
         ...
 
-    def keys(self, resume: Any, size: int) -> Keys | None:
+    def keys(self, resume: object, size: int) -> Keys | None:
         """Return the keys of the next rows, `size` of them; None if there are none."""
         ...
 

@@ -26,8 +26,13 @@ from ttl_odm.errors import TTLConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Expression
+
+    Converter: TypeAlias = Callable[[Any, Expression, BaseDatabaseWrapper], datetime | None]
+    """Turns a driver's value into an attribute's, as Django calls it for each row."""
 
 Form = Literal["instant", "datetime", "s", "ms", "us", "s.f", "ms.f", "us.f"]
 
@@ -142,7 +147,7 @@ def from_storage(connection: BaseDatabaseWrapper, value: datetime | int | None) 
     return value.astimezone(timezone.utc)
 
 
-def converters(connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
+def converters(connection: BaseDatabaseWrapper) -> list[Converter]:
     """Return `from_storage` in the form that Django calls for each row, prepared for speed."""
     family = family_of(connection)
     if family.per_second is None:
@@ -153,7 +158,7 @@ def converters(connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
 
 
 @functools.cache
-def _of_integers(per_second: int) -> Callable[..., Any]:
+def _of_integers(per_second: int) -> Converter:
     unit = timedelta(seconds=1) // per_second
 
     def convert(value: Any, _expression: object, _connection: object) -> datetime | None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
     from typing_extensions import Self
 
-    from ttl_odm.django.time.clock import Form
+    from ttl_odm.django.time.clock import Converter, Form
 
     # The types that may be assigned, and that are read. At run time Django's fields aren't generic.
     _Instant: TypeAlias = models.Field[datetime | Combinable | None, datetime]
@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     _Lookup: TypeAlias = lookups.In[Any]
 
     AnyField: TypeAlias = models.Field[Any, Any]
+    AnyLookup: TypeAlias = lookups.Lookup[Any]
     SQL: TypeAlias = tuple[str, tuple[()]]
     """SQL without bound values."""
+    BoundSQL: TypeAlias = tuple[str, list[Any] | tuple[Any, ...]]
+    """SQL and its bound values."""
 else:
     _Instant, _Seconds, _Lookup = models.Field, models.IntegerField, object
 
@@ -73,7 +76,7 @@ class Stamp(Expression):
         """Return the cached stamp of a form, since each write needs one."""
         return Stamp(form)
 
-    def resolve_expression(self, *_args: Any, **_kwargs: Any) -> Self:
+    def resolve_expression(self, *_args: object, **_kwargs: object) -> Self:
         """Return the stamp itself: it refers to nothing in a query."""
         return self
 
@@ -193,10 +196,10 @@ class InstantField(_Instant):
         """Return the column's type."""
         return clock.family_of(connection).instant_type
 
-    def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Callable[..., Any]]:
+    def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Converter]:
         """Return the converters of a driver's value: `from_db_value`, or faster equivalents."""
         if type(self).from_db_value is not InstantField.from_db_value:  # a subclass's own
-            own: list[Callable[..., Any]] = super().get_db_converters(connection)  # type: ignore[misc] # django-stubs has none
+            own: list[Converter] = super().get_db_converters(connection)  # type: ignore[misc] # django-stubs has none
             return own
         return clock.converters(connection)
 
@@ -230,7 +233,7 @@ class InstantField(_Instant):
         value: object,
         connection: BaseDatabaseWrapper,
         prepared: bool = False,  # noqa: FBT001, FBT002 (Django's signature)
-    ) -> Any:
+    ) -> object:
         """Return the driver's value."""
         value = super().get_db_prep_value(value, connection, prepared)
         return clock.to_storage(connection, value) if isinstance(value, datetime) else value
@@ -251,35 +254,36 @@ class InstantField(_Instant):
 class _Comparison(_Lookup):
     """A comparison of an `InstantField`, for which expressions of dates get the column's form."""
 
-    def process_rhs(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def process_rhs(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> BoundSQL:
         """Return the SQL and the values of the right side."""
-        sql, params = super().process_rhs(compiler, connection)
+        side = super().process_rhs(compiler, connection)
         is_list = isinstance(self.rhs, ExpressionList)  # each is converted alone
         if is_list or (self.lookup_name == "in" and isinstance(self.rhs, Query)):
-            return sql, params
-        return _as_instant(connection, self.rhs, sql, params)
+            return side
+        return _as_instant(connection, self.rhs, side)
 
     def resolve_expression_parameter(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, sql: str, param: Any
-    ) -> Any:
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, sql: str, param: object
+    ) -> BoundSQL:
         """Return the SQL and the values of one of several right sides."""
-        rhs, params = super().resolve_expression_parameter(compiler, connection, sql, param)
-        return _as_instant(connection, param, rhs, params)
+        side = super().resolve_expression_parameter(compiler, connection, sql, param)
+        return _as_instant(connection, param, side)
 
 
-def _as_instant(connection: BaseDatabaseWrapper, value: Any, sql: str, params: Any) -> Any:
+def _as_instant(connection: BaseDatabaseWrapper, value: object, side: BoundSQL) -> BoundSQL:
     if not isinstance(value, BaseExpression) or not isinstance(_kind_of(value), models.DateField):
-        return sql, params
+        return side
     if connection.vendor == "postgresql":  # whose column is a date, too
-        return sql, params
+        return side
     clock.now(connection, "datetime")  # raises if dates are not in UTC
     form = clock.family_of(connection).instant_of_column("{0}", zoned=False).replace("%", "%%")
+    sql, params = side
     return form.format(sql), (*params,) * form.count("{0}")
 
 
-def _kind_of(expression: BaseExpression) -> models.Field[Any, Any] | None:
+def _kind_of(expression: BaseExpression) -> AnyField | None:
     try:
-        kind: models.Field[Any, Any] | None = getattr(expression, "_output_field_or_none", None)
+        kind: AnyField | None = getattr(expression, "_output_field_or_none", None)
     except FieldError:  # Django can't tell
         return None
     return kind
@@ -342,7 +346,7 @@ class LastModifiedField(InstantField):
             kwargs.pop(option, None)
         return name, path, args, kwargs
 
-    def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ARG002, FBT001
+    def pre_save(self, model_instance: models.Model, add: bool) -> object:  # noqa: ARG002, FBT001
         """Return the instance's value without reading it from the database."""
         return model_instance.__dict__.get(self.attname)
 
@@ -414,20 +418,20 @@ class TTLField(_Seconds):
         quoted = connection.ops.quote_name(index_name(table, "ttl").replace("ix_", "ck_", 1))
         return family.check_name(table, quoted, is_mariadb=clock.is_mariadb(connection))
 
-    def get_prep_value(self, value: object) -> Any:
+    def get_prep_value(self, value: object) -> object:
         """Return seconds for a comparison, also from a timedelta; any value is allowed."""
         if isinstance(value, timedelta):
             value = value.total_seconds()
         return super().get_prep_value(value)
 
-    def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
+    def get_db_prep_save(self, value: object, connection: BaseDatabaseWrapper) -> object:
         """Return seconds to store, also from a timedelta or whole float; or raise `InvalidTTL`."""
         if value is None or hasattr(value, "as_sql"):
             return value
         checked = row_ttl(value, where=f"{self.model.__name__}.{self.name}")
         return super().get_db_prep_save(checked, connection)
 
-    def to_python(self, value: Any) -> Any:
+    def to_python(self, value: object) -> int | None:
         """Return seconds for the input of a form or serializer."""
         try:
             if isinstance(value, str):
@@ -445,7 +449,7 @@ class TTLField(_Seconds):
         return super().formfield(*args, **kwargs)
 
     @property
-    def validators(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def validators(self) -> list[Callable[[object], None]]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """No validators: `to_python` is stricter than those of IntegerField."""
         return []
 

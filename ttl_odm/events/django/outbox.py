@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Model
+    from ttl_odm.django.policy.bindings import Model
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.events.expiry import Expiry
 
 _CHUNK: Final = 500

@@ -6,7 +6,7 @@ by the columns of the link, needs none: the parent's own predicate is enough (`j
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db.models.sql.constants import INNER
 from django.db.models.sql.datastructures import Join
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.django.policy.options import Kind
+    from ttl_odm.django.time.fields import BoundSQL
     from ttl_odm.follows.django.parent_locks import ParentEnds
 
 
@@ -96,9 +97,7 @@ class KnownEnd(RowCondition):
         """Return the condition alone if no live parent is known."""
         return cls(condition, ends) if ends is not None and ends.parents else condition
 
-    def as_sql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[Any, ...]]:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> BoundSQL:
         """Render it, in parentheses."""
         now = clock.now(connection, "instant", writing=True)
         is_one = " OR ".join([self.ends.names_parent] * len(self.ends.parents))
@@ -143,7 +142,7 @@ def _is_used(query: Query, alias: str) -> bool:
     return bool(query.alias_refcount.get(alias))
 
 
-def _is_link(following: Following, table: str, columns: set[Any]) -> bool:
+def _is_link(following: Following, table: str, columns: set[tuple[str, str]]) -> bool:
     links = following.links
     link = {(own.column, theirs.column) for own, theirs in links.pairs}
     return bool(table == links.parent._meta.db_table and columns == link)

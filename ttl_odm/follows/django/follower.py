@@ -5,7 +5,7 @@ This module must not know SQL, nor how a parent's model is found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db import connections
 from django.db.models import Q, QuerySet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows import Follows, Orphan
 
-    Key = tuple[Any, ...]
+    Key = tuple[object, ...]
 
 
 class Following(Rule):

@@ -17,7 +17,7 @@ from ttl_odm.sweeper.findings import Finding, Severity
 from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -43,19 +43,21 @@ class FollowsIndex(models.Index):
         model: Model,
         schema_editor: BaseDatabaseSchemaEditor,
         using: str = "",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Statement:
         """Return the statement that creates it."""
         return super().create_sql(model, schema_editor, using, **_options(schema_editor, kwargs))
 
     def remove_sql(
-        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: Any
+        self, model: Model, schema_editor: BaseDatabaseSchemaEditor, **kwargs: object
     ) -> Any:
         """Return the statement that drops it."""
         return super().remove_sql(model, schema_editor, **_options(schema_editor, kwargs))
 
 
-def _options(schema_editor: BaseDatabaseSchemaEditor, options: dict[str, Any]) -> dict[str, Any]:
+def _options(
+    schema_editor: BaseDatabaseSchemaEditor, options: Mapping[str, object]
+) -> dict[str, Any]:
     """Return Django's own options, with `concurrently` on PostgreSQL only."""
     others = {name: value for name, value in options.items() if name != "concurrently"}
     return others | ({"concurrently": True} if concurrently(schema_editor, options) else {})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 from django.db.models import Case, F, Value
 from django.db.models.expressions import Col, DatabaseDefault
+from django.db.models.fields.related import RelatedField
 from django.db.models.functions import Cast
 from django.db.models.sql import Query
 from django.db.models.sql.constants import SINGLE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model as Instance
+    from django.db.models.expressions import BaseExpression
     from django.db.models.sql import UpdateQuery
 
     from ttl_odm.django.time.fields import AnyField
@@ -37,10 +39,10 @@ def keys_of(following: Following, objs: Iterable[Instance], using: str) -> list[
     if not any(field.generated for field in own):
         plain = ([getattr(obj, field.attname) for field in own] for obj in objs)
         return _keys(following, plain, using)
-    rows: list[Sequence[Any]] = []
+    rows: list[Sequence[object]] = []
     for obj in objs:
 
-        def value_of(field: AnyField, obj: Instance = obj) -> Any:
+        def value_of(field: AnyField, obj: Instance = obj) -> object:
             return getattr(obj, field.attname)
 
         rows.append([_value_in(field, value_of) for field in own])
@@ -53,7 +55,7 @@ def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
     fields = stored_fields(following)
     if not all(field in written and is_plain(written[field]) for field in fields):
         return []
-    named: list[dict[AnyField, Any]] = []
+    named: list[dict[AnyField, object]] = []
     if len(fields) == 1:  # of several rows, perhaps, in a CASE
         (field,) = fields
         named += ({field: value} for value in values_in(written[field], by_key=False))
@@ -62,7 +64,7 @@ def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
     rows = []
     for values in named:
 
-        def value_of(field: AnyField, values: Mapping[AnyField, Any] = values) -> Any:
+        def value_of(field: AnyField, values: Mapping[AnyField, object] = values) -> object:
             value = values[field]
             if isinstance(value, models.Model):
                 return getattr(value, _target_of(field).attname)
@@ -72,7 +74,7 @@ def named_in(following: Following, query: UpdateQuery, using: str) -> list[Key]:
     return _keys(following, rows, using)
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: object) -> object:
     return value.value if isinstance(value, Value) else value
 
 
@@ -89,7 +91,9 @@ def stored_fields(following: Following) -> list[AnyField]:
     return list(fields)
 
 
-def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWrapper) -> list[Any]:
+def set_by(
+    query: Query, following: Following, connection: BaseDatabaseWrapper
+) -> list[BaseExpression]:
     """Return the link that an UPDATE gives a row, as expressions of its query."""
     written = _Assigned()
     for field, _, value in query.values:
@@ -103,7 +107,7 @@ def set_by(query: UpdateQuery, following: Following, connection: BaseDatabaseWra
     return [_set_to(own, query, written) for own in following.links.own]
 
 
-def _set_to(field: AnyField, query: UpdateQuery, written: _Assigned) -> Any:
+def _set_to(field: AnyField, query: Query, written: _Assigned) -> BaseExpression:
     """Return the expression of a field after an UPDATE that sets these fields."""
     if field in written:
         return written[field]
@@ -113,24 +117,25 @@ def _set_to(field: AnyField, query: UpdateQuery, written: _Assigned) -> Any:
     return sources.placed_in(_computed_by(field).resolve_expression(query, allow_joins=False))
 
 
-class _Assigned(dict[Any, Any]):
+class _Assigned(dict["AnyField", "BaseExpression"]):
     """By field, the expression that an UPDATE sets it to.
 
     `replace_expressions` looks expressions up by columns, so `get` takes the column of a field.
     """
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: Any = None) -> Any:
         """Return the expression for a column."""
         return super().get(key.target, default) if isinstance(key, Col) else default
 
-    def placed_in(self, expression: Any) -> Any:
+    def placed_in(self, expression: Any) -> BaseExpression:
         """Return an expression in which columns are replaced by these."""
         is_read = any(self.get(part) is not None for part in expression.flatten())
-        return expression.replace_expressions(self) if is_read else expression
+        placed: BaseExpression = expression.replace_expressions(self) if is_read else expression
+        return placed
 
 
-def _target_of(field: Any) -> AnyField:
-    return field.target_field if field.is_relation else field  # type: ignore[no-any-return]
+def _target_of(field: AnyField) -> AnyField:
+    return field.target_field if isinstance(field, RelatedField) else field
 
 
 def _computed_by(field: Any) -> Any:
@@ -138,11 +143,11 @@ def _computed_by(field: Any) -> Any:
     return field.expression
 
 
-def _value_in(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
+def _value_in(field: AnyField, value_of: Callable[[AnyField], object]) -> object:
     """Return the value of a row in a field; for a generated field, an expression of values."""
     if not field.generated:
         return value_of(field)
-    values: dict[Any, Any] = {}
+    values: dict[F, F | BaseExpression] = {}
     for source in _sources_of(field):
         value = _as_expression(_value_in(source, value_of), source)
         values |= {F(source.name): value, F(source.attname): value}
@@ -151,7 +156,7 @@ def _value_in(field: AnyField, value_of: Callable[[AnyField], Any]) -> Any:
     return _computed_by(field).replace_expressions(values)
 
 
-def _as_expression(value: Any, field: AnyField) -> Any:
+def _as_expression(value: Any, field: AnyField) -> F | BaseExpression:
     if isinstance(value, DatabaseDefault):  # which an INSERT writes as DEFAULT
         (value,) = value.get_source_expressions()
     return value if hasattr(value, "resolve_expression") else Value(value, output_field=field)
@@ -159,7 +164,7 @@ def _as_expression(value: Any, field: AnyField) -> Any:
 
 def _sources_of(field: AnyField) -> list[AnyField]:
     """Return the fields that a generated field reads."""
-    model: Any = field.model
+    model: Any = field.model  # django-stubs lacks a method of models that is called here
     fields = {"pk": model._meta.pk}
     for own in model._meta.local_concrete_fields:
         fields |= {own.name: own, own.attname: own}
@@ -167,7 +172,7 @@ def _sources_of(field: AnyField) -> list[AnyField]:
     return list(dict.fromkeys(fields[name] for name in names))
 
 
-def _keys(following: Following, rows: Iterable[Sequence[Any]], using: str) -> list[Key]:
+def _keys(following: Following, rows: Iterable[Sequence[object]], using: str) -> list[Key]:
     """Return the keys of parents by links of values and expressions, without those with NULLs."""
     keys: dict[Key, None] = {}
     expressions = []
@@ -183,16 +188,16 @@ def _keys(following: Following, rows: Iterable[Sequence[Any]], using: str) -> li
     return list(keys)
 
 
-def _as_key(following: Following, row: Sequence[Any]) -> Key:
+def _as_key(following: Following, row: Sequence[object]) -> Key:
     pairs = zip(following.links.theirs, row, strict=True)
     return tuple(theirs.to_python(value) for theirs, value in pairs)
 
 
 def _evaluated(
-    following: Following, rows: Sequence[Sequence[Any]], using: str
-) -> Iterator[Sequence[Any]]:
+    following: Following, rows: Sequence[Sequence[object]], using: str
+) -> Iterator[Sequence[object]]:
     """Yield the links as the database computes them."""
-    query: Any = Query(None)  # as in Q.check()
+    query = Query(None)  # as in Q.check()
     own = following.links.own
     for number, row in enumerate(rows):
         for place, (value, field) in enumerate(zip(row, own, strict=True)):

@@ -28,13 +28,18 @@ from ttl_odm.follows.django.follower import Following, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model as Instance
+    from django.db.models.expressions import Expression
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, TablePolicy
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.policy.bindings import TablePolicy
+    from ttl_odm.django.policy.options import AnyQuerySet
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
     from ttl_odm.follows.django.follower import Key
+
+    ByValue: TypeAlias = Exact[Any] | In[Any]
 
 _SHARED: Final = {"postgresql": " FOR KEY SHARE", "mysql": " LOCK IN SHARE MODE"}
 """By vendor, the clause that locks rows as writing a foreign key to them does."""
@@ -53,12 +58,12 @@ _MOST: Final = 200
 _LIVE, _STAYS, _AGE = "ttl_live", "ttl_stays", "ttl_age"
 
 
-def share(rows: AnyQuerySet) -> list[tuple[Any, ...]]:
+def share(rows: AnyQuerySet) -> list[Key]:
     """Lock rows in shared mode, and return the selected values: others may refer to the rows."""
     compiler: Any = rows.query.get_compiler(rows.db)
     suffix, as_sql = _SHARED.get(connections[rows.db].vendor, ""), compiler.as_sql
 
-    def with_suffix(*args: Any, **kwargs: Any) -> Any:
+    def with_suffix(*args: object, **kwargs: object) -> BoundSQL:
         sql, params = as_sql(*args, **kwargs)
         return sql + suffix, params
 
@@ -78,7 +83,7 @@ class ParentEnds:
     """
 
     names_parent: str = ""
-    parents: tuple[tuple[Any, ...], ...] = ()
+    parents: tuple[Key, ...] = ()
     end: int = 0
     stay: bool = False
 
@@ -130,7 +135,7 @@ def _updates_lock(connection: BaseDatabaseWrapper) -> bool | None:
     if connection.vendor != "mysql":
         return None
     connection.ensure_connection()
-    level: Any = getattr(connection, "isolation_level", None) or "repeatable read"
+    level: str = getattr(connection, "isolation_level", None) or "repeatable read"
     if level == "serializable":
         return None
     return level not in {"read committed", "read uncommitted"}
@@ -165,7 +170,7 @@ class _Lookup:
         return ParentEnds(f"({names_parent})", tuple(parents), min(map(self._end, live)), stay)
 
     @property
-    def _roots(self) -> Any:
+    def _roots(self) -> AnyQuerySet:
         return QuerySet(model=self.following.binding.model, using=self.connection.alias)
 
     @property
@@ -174,7 +179,7 @@ class _Lookup:
         quote, table = self.connection.ops.quote_name, self.following.model._meta.db_table
         return [f"{quote(table)}.{quote(str(own.column))}" for own in self.following.links.own]
 
-    def _parent_of(self, row: Instance) -> tuple[Any, ...]:
+    def _parent_of(self, row: Instance) -> Key:
         return tuple(vars(row)[f"ttl_link{number}"] for number in range(len(self._links)))
 
     def _tables(self) -> Iterator[str]:
@@ -183,22 +188,22 @@ class _Lookup:
             yield rule.model._meta.db_table
         yield self.following.binding.model._meta.db_table
 
-    def _rows(self, conditions: Sequence[Any], tables: list[str]) -> Any:
+    def _rows(self, conditions: Sequence[ByValue], tables: list[str]) -> AnyQuerySet:
         """Return the rows at the root, once for each parent of rows that the statement names."""
         binding = self.following.binding
         select = {f"ttl_link{number}": column for number, column in enumerate(self._links)}
-        where, params = [*self._ties()], list[Any]()
+        where, params = [*self._ties()], list[object]()
         compiler = Query(self.following.model).get_compiler(connection=self.connection)
         for condition in conditions:
             sql, values = compiler.compile(condition)
             where.append(sql)
             params += values
-        chosen: Sequence[Any] = ()
+        chosen: Sequence[object] = ()
         if len(self.new) == 1:
             links = is_one_of(self.following.links.own, self.new)
             select[_STAYS], chosen = compiler.compile(compiler.query.build_where(links))
         live = Predicate.of(_policy_of(tables[-1]), tables[-1], "live")
-        annotations: dict[str, Any] = {_LIVE: live}
+        annotations: dict[str, Expression] = {_LIVE: live}
         age = binding.source.row_age()
         if age is not None:
             annotations[_AGE] = age
@@ -232,21 +237,21 @@ class _Lookup:
         is_exact = binding.form not in clock.FRACTIONAL.values()
         return int(clock.to_storage(self.connection, end)) - (0 if is_exact else _ROUNDING)
 
-    def _names_rows(self, query: Query) -> list[Any]:
+    def _names_rows(self, query: Query) -> list[ByValue]:
         """Return the conditions in a WHERE clause on the primary key, or on the parent's key."""
-        model: Any = self.following.model
-        by_field: dict[AnyField, Any] = {}
+        meta = self.following.model._meta
+        by_field: dict[AnyField, ByValue] = {}
         for condition in _certain(query.where):
-            fields = _fields_of(condition.lhs, model._meta.db_table)
+            fields = _fields_of(condition.lhs, meta.db_table)
             if fields and condition.rhs_is_direct_value() and _is_short(condition):
                 by_field |= dict.fromkeys(fields, condition)
-        for key in (list(model._meta.pk_fields), self.following.links.own):
+        for key in (list(meta.pk_fields), self.following.links.own):
             if by_field.keys() >= set(key):
                 return list(dict.fromkeys(by_field[field] for field in key))
         return []
 
 
-def _is_short(condition: Any) -> bool:
+def _is_short(condition: ByValue) -> bool:
     return not isinstance(condition, In) or 0 < len(condition.rhs) <= _MOST
 
 
@@ -256,7 +261,7 @@ def _policy_of(table: str) -> TablePolicy:
     return policy
 
 
-def _certain(where: Any) -> Iterator[Any]:
+def _certain(where: WhereNode) -> Iterator[ByValue]:
     """Yield lookups by value that certainly hold for all rows of a WHERE clause."""
     if where.negated or (where.connector != AND and len(where.children) > 1):
         return

@@ -8,7 +8,7 @@ row stays where it is if the database computes an expired parent for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
     from django.db.models.sql.compiler import SQLCompiler
 
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Model
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.policy.bindings import Model
+    from ttl_odm.django.policy.options import AnyQuerySet
+    from ttl_odm.django.time.fields import AnyField, BoundSQL
     from ttl_odm.follows.django.follower import Key
+
+R = TypeVar("R")
 
 _MOST: Final = 200
 """Keys of several fields in one condition; SQLite stops at expressions deeper than 1,000."""
 
 
-def insert(following: Following, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
+def insert(following: Following, query: InsertQuery, using: str, write: Callable[[], R]) -> R:
     """Run an INSERT, unless a parent of its rows has expired: then `ExpiredError`."""
     keys = keys_of(following, query.objs, using)
     with transaction.atomic(using=using, savepoint=False):
@@ -57,7 +60,7 @@ def insert(following: Following, query: InsertQuery, using: str, write: Callable
         return write()
 
 
-def update(following: Following, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
+def update(following: Following, query: UpdateQuery, using: str, write: Callable[[], R]) -> R:
     """Run an UPDATE, unless it moves rows to a parent that has expired: then `ExpiredError`."""
     keys = named_in(following, query, using)
     if following.declared.renews and not keeps_last_modified(query):
@@ -71,7 +74,7 @@ def update(following: Following, query: UpdateQuery, using: str, write: Callable
     return _moving(following, using, [] if is_checked and ends.stay else keys, write)
 
 
-def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[], Any]) -> Any:
+def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[], R]) -> R:
     """Run a DELETE of rows that renew their parents."""
     with transaction.atomic(using=using, savepoint=False):
         take_file(following.model, using)
@@ -79,7 +82,7 @@ def delete(following: Following, query: DeleteQuery, using: str, run: Callable[[
         return run()
 
 
-def _moving(following: Following, using: str, keys: list[Key], write: Callable[[], Any]) -> Any:
+def _moving(following: Following, using: str, keys: list[Key], write: Callable[[], R]) -> R:
     """Run an UPDATE that moves rows to parents with these keys."""
     if not keys:
         return write()
@@ -131,15 +134,15 @@ class NotUnderExpired(RowCondition):
         written = {field for field, _, _ in query.values}
         self.is_needed = not written.isdisjoint(stored_fields(following))
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> BoundSQL:
         """Render it."""
         links, quote = self._following.links, connection.ops.quote_name
         alias, same_key = "ttl_new_parent", []
-        params: list[Any] = []
-        query: Any = compiler.query
-        values = [compiler.compile(v) for v in set_by(query, self._following, connection)]
+        params: list[object] = []
+        link = set_by(compiler.query, self._following, connection)
+        values: list[BoundSQL] = [compiler.compile(value) for value in link]
         for (_, theirs), (sql, bound) in zip(links.pairs, values, strict=True):
-            key, key_params = f"({sql})", list(bound)
+            key, key_params = f"({sql})", list[object](bound)
             if connection.vendor == "mysql":
                 key, key_params = self._if_moved(quote, values, key, key_params)
             same_key.append(f"{quote(alias)}.{quote(str(theirs.column))} = {key}")
@@ -154,14 +157,18 @@ class NotUnderExpired(RowCondition):
         return (f"(SELECT {sql}) = 1" if connection.vendor == "mysql" else sql), params
 
     def _if_moved(
-        self, quote: Callable[[str], str], values: list[Any], key: str, key_params: list[Any]
-    ) -> tuple[str, list[Any]]:
+        self,
+        quote: Callable[[str], str],
+        values: list[BoundSQL],
+        key: str,
+        key_params: list[object],
+    ) -> tuple[str, list[object]]:
         """Return the key of a row's new parent; NULL for its present one, which is judged anyway.
 
         InnoDB would read and lock the row of a constant key before the rows to be written.
         """
         table = quote(self._following.model._meta.db_table)
-        stays, params = [], list[Any]()
+        stays, params = [], list[object]()
         for own, (sql, bound) in zip(self._following.links.own, values, strict=True):
             stays.append(f"{table}.{quote(str(own.column))} <=> ({sql})")
             params += bound
@@ -187,15 +194,15 @@ def _without_conflicts_in(
 ) -> list[Instance]:
     """Return the objects without a conflict in one unique key."""
     names = [field.attname for field in fields]
-    keys: dict[int, tuple[Any, ...]] = {}
+    keys: dict[int, Key] = {}
     for number, obj in enumerate(objs):
         values = [getattr(obj, name) for name in names]
         if not any(value is None or hasattr(value, "resolve_expression") for value in values):
             pairs = zip(fields, values, strict=True)
             keys[number] = tuple(field.to_python(value) for field, value in pairs)
-    distinct, taken = list(dict.fromkeys(keys.values())), set[tuple[Any, ...]]()
+    distinct, taken = list(dict.fromkeys(keys.values())), set[tuple[object, ...]]()
     for some in chunks(distinct, _MOST):
-        rows: Any = QuerySet(model=model, using=using)
+        rows: AnyQuerySet = QuerySet(model=model, using=using)
         taken |= set(rows.filter(is_one_of(fields, some)).values_list(*names))
     written = []
     for number, obj in enumerate(objs):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.options import AnyQuerySet
+    from ttl_odm.django.purge.references import Relation
+    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.follows.django.follower import Key
     from ttl_odm.sweeper import BatchRequest, Purged
     from ttl_odm.sweeper.hooks import Reason
 
@@ -41,7 +45,7 @@ _READ: Final = 100_000
 """Keys that are read at once, some 10 MB."""
 
 
-def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
+def seal(binding: Binding, using: str, keys: Sequence[object]) -> None:
     """Give expired rows that inherit the default a ttl of their own, with which they stay expired.
 
     Otherwise a default that is raised after some of their followers were removed would bring them
@@ -65,7 +69,7 @@ def seal(binding: Binding, using: str, keys: Sequence[Any]) -> None:
             )
 
 
-def seal_above(following: Following, using: str, keys: Sequence[Any]) -> None:
+def seal_above(following: Following, using: str, keys: Sequence[object]) -> None:
     """Seal the expired rows at the root of rows that are about to be removed."""
     for some in removal.chunks(keys):
         above = list(some)
@@ -100,18 +104,18 @@ class FollowersRemoval(Removal):
     reason: Reason = "expired"
     removed: Counter[str] = field(default_factory=Counter)
     purged: list[Purged] = field(default_factory=list)
-    undeleted: dict[Model, set[Any]] | None = None
+    undeleted: dict[Model, set[object]] | None = None
 
-    def of(self, model: Model, keys: Sequence[Any]) -> None:
+    def of(self, model: Model, keys: Sequence[object]) -> None:
         """Remove the followers of expired rows of a model, by the primary keys of these rows."""
         with removal.removing((model, key) for key in keys):
             self._below(model, keys)
 
-    def _below(self, model: Model, keys: Sequence[Any]) -> None:
+    def _below(self, model: Model, keys: Sequence[object]) -> None:
         for following in followers_of(model):
             links = following.links
             for chunk in removal.chunks(keys):
-                some: Any = [(key,) for key in chunk]
+                some: list[Key] = [(key,) for key in chunk]
                 if links.theirs != [model._meta.pk]:
                     names = [theirs.attname for theirs in links.theirs]
                     rows = removal.every(model, self.using).filter(pk__in=chunk)
@@ -136,7 +140,7 @@ class FollowersRemoval(Removal):
             if not keys or (len(keys) < size and not has_rings):
                 return
 
-    def _choose(self, model: Model, condition: Q, size: int) -> list[Any]:
+    def _choose(self, model: Model, condition: Q, size: int) -> list[object]:
         """Lock some rows and return their keys; first those to which no other row refers."""
         rows = removal.expired_rows(model, self.using).filter(condition)
         doomed = removal.being_removed(model).union((self.undeleted or {}).get(model, ()))
@@ -153,7 +157,7 @@ class FollowersRemoval(Removal):
                 return keys[:size]
         return []
 
-    def _remove(self, model: Model, keys: Sequence[Any]) -> int:
+    def _remove(self, model: Model, keys: Sequence[object]) -> int:
         """Remove rows; return how many of them needn't be chosen again."""
         for relation in referring(model):
             self._untie(model, relation, keys)
@@ -168,7 +172,7 @@ class FollowersRemoval(Removal):
         self.removed[model._meta.db_table] += deleted
         return deleted + len(stay)
 
-    def _remove_objects(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
+    def _remove_objects(self, model: Model, keys: Sequence[object]) -> tuple[int, list[object]]:
         """Remove rows as objects; return how many, and the keys of those that survive."""
         doomed = removal.Removal(model, self.using, Hooks(), reason=self.reason, below=self.hooks)
         objs = list(removal.expired_rows(model, self.using).filter(pk__in=list(keys)))
@@ -184,7 +188,7 @@ class FollowersRemoval(Removal):
         self.removed += doomed.referring
         return len(objs), []
 
-    def _remove_halves(self, model: Model, keys: Sequence[Any]) -> tuple[int, list[Any]]:
+    def _remove_halves(self, model: Model, keys: Sequence[object]) -> tuple[int, list[object]]:
         """Remove rows of which some survive, in halves, until each survivor is alone."""
         if len(keys) == 1:
             self._leave(model, keys)
@@ -194,12 +198,12 @@ class FollowersRemoval(Removal):
         more, others = self._remove_objects(model, keys[half:])
         return deleted + more, stay + others
 
-    def _leave(self, model: Model, keys: Sequence[Any]) -> None:
+    def _leave(self, model: Model, keys: Sequence[object]) -> None:
         if self.undeleted is None:
             raise UndeletedError(model)
         self.undeleted.setdefault(model, set()).update(keys)
 
-    def _untie(self, model: Model, relation: Any, keys: Sequence[Any]) -> None:
+    def _untie(self, model: Model, relation: Relation, keys: Sequence[object]) -> None:
         """Let expired rows no longer refer to rows that are removed before them.
 
         These are rows of the same table, and rows that the removed rows follow.
@@ -215,7 +219,7 @@ class FollowersRemoval(Removal):
         removal.untie(referring, field)
 
 
-def _bound_references(model: Model) -> list[Any]:
+def _bound_references(model: Model) -> list[AnyField]:
     """Return the enforced foreign keys of a model to itself that can't be NULL."""
     return [
         own
@@ -238,7 +242,7 @@ def has_orphans(binding: Binding, using: str) -> bool:
 
 def purge_orphans(binding: Binding, using: str, request: BatchRequest) -> BatchResult:
     """Delete a batch of orphans and their followers."""
-    undeleted: dict[Model, set[Any]] = {}
+    undeleted: dict[Model, set[object]] = {}
     followers = FollowersRemoval(using, request.size, request.hooks, undeleted=undeleted)
     with transaction.atomic(using=using, durable=True):
         removal.take_file(binding.model, using)
@@ -264,14 +268,14 @@ def _orphans(binding: Binding, using: str) -> Iterator[tuple[Following, Q]]:
     for following in all_followers(binding.model):
         if following.declared.orphan == "live":
             continue
-        orphaned: Any = Q(pk__in=[])
+        orphaned = Q(pk__in=[])
         links = following.links
         for own in links.own:
             if own.null:
                 orphaned |= Q((f"{own.attname}__isnull", True))
         if not following.is_enforced(using):
-            parents: Any = include_expired(QuerySet(model=links.parent, using=using))
+            parents: AnyQuerySet = include_expired(QuerySet(model=links.parent, using=using))
             same_key = {theirs.attname: OuterRef(own.attname) for own, theirs in links.pairs}
-            orphaned |= ~Exists(parents.filter(**same_key))
+            orphaned |= Q(~Exists(parents.filter(**same_key)))
         if orphaned != Q(pk__in=[]):
             yield following, orphaned

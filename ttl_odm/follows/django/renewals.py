@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
     from django.db.models.sql import DeleteQuery, UpdateQuery
 
+    from ttl_odm.django.policy.bindings import Model
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.follows.django.follower import Key
 
 _MARK: Final = "_ttl_odm_renewals"
 
-_renewed: ContextVar[set[Any] | None] = ContextVar("ttl_odm_renewed", default=None)
+_renewed: ContextVar[set[tuple[str, Model, Key]] | None] = ContextVar(
+    "ttl_odm_renewed", default=None
+)
 """The parents that a call of several statements has renewed; None outside of such calls."""
 
 
@@ -47,13 +51,15 @@ def renew(following: Following, using: str, keys: Iterable[Key]) -> None:
 def _renew(following: Following, using: str, keys: Sequence[Key]) -> None:
     links, seconds = following.links, following.declared.at_most_every
     for rule, above in pairwise(following.chain()):
-        rows: Any = QuerySet(model=rule.links.parent, using=using)
+        rows: AnyQuerySet = QuerySet(model=rule.links.parent, using=using)
         names = [own.attname for own in above.links.own]
         grandparents = set(rows.filter(is_one_of(rule.links.theirs, keys)).values_list(*names))
         keys = [key for key in grandparents if None not in key]
         links = above.links
     binding = following.binding
-    roots: Any = QuerySet(model=links.parent, using=using).filter(is_one_of(links.theirs, keys))
+    roots: AnyQuerySet = QuerySet(model=links.parent, using=using).filter(
+        is_one_of(links.theirs, keys)
+    )
     if seconds is not None:
         cutoff = Cutoff(seconds, binding.form, binding.stamp)
         roots = roots.filter(**{f"{binding.stamp.name}__lte": cutoff})
@@ -65,7 +71,7 @@ def parents_matched(
     following: Following, query: UpdateQuery | DeleteQuery, using: str
 ) -> list[Key]:
     """Return the keys of the present parents of the rows that an UPDATE or DELETE will match."""
-    rows: Any = query.chain(klass=Query)
+    rows = query.chain(klass=Query)
     rows.clear_ordering(force=True)
     rows.distinct = True
     rows.clear_select_clause()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connections
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.rules import Doomed
     from ttl_odm.sweeper import BatchRequest, BatchResult, Fact
     from ttl_odm.sweeper.findings import Finding
+
+R = TypeVar("R")
 
 
 class FollowsRule(Following):
@@ -118,22 +120,22 @@ class FollowsRule(Following):
         table = self.model._meta.db_table
         return FollowerPredicate(self, table, "live", writing=True, orphaned=orphaned)
 
-    def insert(self, query: InsertQuery, using: str, write: Callable[[], Any]) -> Any:
+    def insert(self, query: InsertQuery, using: str, write: Callable[[], R]) -> R:
         """Let no row get an expired parent, and renew live parents."""
         return parents.insert(self, query, using, write)
 
-    def update(self, query: UpdateQuery, using: str, write: Callable[[], Any]) -> Any:
+    def update(self, query: UpdateQuery, using: str, write: Callable[[], R]) -> R:
         """Let no row move to an expired parent, and renew live parents."""
         return parents.update(self, query, using, write)
 
-    def delete(self, query: DeleteQuery, using: str, write: Callable[[], Any]) -> Any:
+    def delete(self, query: DeleteQuery, using: str, write: Callable[[], R]) -> R:
         """Renew the parents, unless the rows have expired."""
         is_purge = options.purges(query) or self.model._meta.db_table in options.purged_tables()
         if is_purge or not self.declared.renews:
             return write()
         return parents.delete(self, query, using, write)
 
-    def seal(self, using: str, keys: Sequence[Any]) -> None:
+    def seal(self, using: str, keys: Sequence[object]) -> None:
         """Seal the expired rows at the root."""
         seal_above(self, using, keys)
 
@@ -143,7 +145,7 @@ class Followers:
 
     part = ORPHANS
 
-    def remove(self, doomed: Doomed, keys: Sequence[Any], limit: int | None) -> Removed:
+    def remove(self, doomed: Doomed, keys: Sequence[object], limit: int | None) -> Removed:
         """Remove followers, the deepest first; if some are left, seal the rows that they follow."""
         removal = FollowersRemoval(
             doomed.using, limit, hooks=doomed.hooks_below, reason=doomed.reason

@@ -26,6 +26,8 @@ from ttl_odm.stored.django.previews import approve_policy, preview_policy
 from ttl_odm.stored.django.source import stored_bindings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
@@ -57,7 +59,8 @@ class PolicyForm(forms.Form):
         """Offer the models whose default is stored."""
         super().__init__(*args, **kwargs)
         self.models = {binding.model._meta.label: binding for binding in stored_bindings()}
-        choice: Any = self.fields["model"]
+        choice = self.fields["model"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 (the class declares it)
         choice.choices = [(label, label) for label in sorted(self.models)]
 
     def clean(self) -> dict[str, Any]:
@@ -124,15 +127,15 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
         """Return False: the history is only read."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: PolicyChange | None = None) -> bool:  # noqa: ARG002
         """Return False: the history is only read."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: PolicyChange | None = None) -> bool:  # noqa: ARG002
         """Return False: the history is only read."""
         return False
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_view_permission(self, request: HttpRequest, obj: PolicyChange | None = None) -> bool:
         """Return whether the user may view or change defaults, and so see their history."""
         may = [_may(request, "view_policy"), _may(request, "change_policy")]
         return any(may) or super().has_view_permission(request, obj)
@@ -147,7 +150,7 @@ class PolicyChangeAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # not gener
         return [page, *super().get_urls()]
 
     def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+        self, request: HttpRequest, extra_context: Mapping[str, object] | None = None
     ) -> HttpResponse:
         """Show the history below the current defaults."""
         stored = stored_bindings()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.apps import AppConfig
 from django.db import connections, router
 from django.db.models.signals import post_migrate
@@ -24,7 +22,7 @@ class PoliciesConfig(AppConfig):
         post_migrate.connect(_migrated, sender=self, dispatch_uid=self.name)
 
 
-def _migrated(sender: AppConfig, using: str, **_: Any) -> None:
+def _migrated(sender: AppConfig, using: str, **_: object) -> None:
     """Store the initial defaults in a database that has the tables."""
     from ttl_odm.stored.django.changes import begin_policies  # noqa: PLC0415 (apps are loaded now)
 

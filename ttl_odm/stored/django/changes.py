@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.stored import StoredTTL
 
     Model = type[models.Model]
@@ -201,7 +202,7 @@ def change(
     using, name, scope = default.using, default.name, default.scope or WHOLE_TABLE
     rows = Policy.objects.using(using).filter(name=name)
     whole, row = rows.filter(scope=WHOLE_TABLE), rows.filter(scope=scope)
-    author: dict[str, Any] = {"changed_by": by, "reason": reason}
+    author: dict[str, str | None] = {"changed_by": by, "reason": reason}
     with _in_short_tries(using) as run:
         # Transactions that delete by any default of the table hold this row: see
         # `lookup.lock_row`. Writing it makes a transaction with an older snapshot fail, and locks
@@ -330,8 +331,8 @@ def _lock_table(connection: BaseDatabaseWrapper) -> None:
 
 
 def _chosen(
-    model: Any, targets: tuple[Model, ...], using: str | None
-) -> Iterator[models.QuerySet[Any]]:
+    model: type[Policy | Change], targets: tuple[Model, ...], using: str | None
+) -> Iterator[AnyQuerySet]:
     """The stored defaults or changes of some models, or all of them, in each database."""
     if not targets:
         yield model.objects.using(using or router.db_for_write(model))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.db.models.sql import Query
 
     from ttl_odm.django.policy.bindings import Binding
-    from ttl_odm.django.time.fields import AnyField
+    from ttl_odm.django.time.fields import AnyField, AnyLookup
 
 _MOST: Final = 5
 """The most scopes that are looked up once for a statement: each makes the statement longer."""
@@ -66,11 +66,11 @@ def fixed_scopes(
     return ()
 
 
-def _lookups(where: WhereNode) -> Iterator[Any]:
+def _lookups(where: WhereNode) -> Iterator[AnyLookup]:
     """Yield the lookups of plain values that hold for each row; the shortest come last."""
     if where.negated or where.connector != AND:
         return
-    lookups: list[Any] = []
+    lookups: list[AnyLookup] = []
     children: list[Any] = where.children
     for child in children:
         if type(child) is WhereNode:
@@ -80,12 +80,12 @@ def _lookups(where: WhereNode) -> Iterator[Any]:
     yield from sorted(lookups, key=_length, reverse=True)
 
 
-def _is_plain(lookup: Any) -> bool:
+def _is_plain(lookup: AnyLookup) -> bool:
     is_of_column = type(lookup.lhs) is Col and not lookup.bilateral_transforms
     return is_of_column and lookup.rhs_is_direct_value() and _length(lookup) <= _MOST
 
 
-def _length(lookup: Any) -> int:
+def _length(lookup: AnyLookup) -> int:
     return len(lookup.rhs) if type(lookup) in _ONE_OF else 1
 
 
@@ -102,14 +102,16 @@ def _equal_columns(query: Query, column: Column) -> Iterator[Column]:
 
 def _join_columns(query: Query) -> Iterator[tuple[Column, Column]]:
     """Yield the pairs of columns that inner joins equate."""
-    sources: Any = query.alias_map
+    sources: Any = query.alias_map  # also of the gate's joins, which aren't Django's
     for alias, join in sources.items():
         above = join.parent_alias
         if join.join_type == INNER and query.alias_refcount[alias] and query.alias_refcount[above]:
             yield from (((above, theirs), (alias, own)) for theirs, own in join.join_cols)
 
 
-def _scopes_of(lookup: Any, scope: AnyField, connection: BaseDatabaseWrapper) -> tuple[str, ...]:
+def _scopes_of(
+    lookup: AnyLookup, scope: AnyField, connection: BaseDatabaseWrapper
+) -> tuple[str, ...]:
     """Return the scopes that a lookup names; empty if a value of it may name none."""
     field = target_of(lookup.lhs.target)
     if _kind(field) is not _kind(target_of(scope)):

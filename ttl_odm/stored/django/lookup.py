@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from django.db.models.sql.compiler import SQLCompiler
 
     from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.time.fields import SQL, AnyField
 
 APP: Final = "ttl_odm.django.policies"
@@ -185,7 +186,7 @@ def own_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) ->
     return f"(SELECT {scope} FROM {_rows(connection, binding)} AND {own})"  # noqa: S608 (as above)
 
 
-def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
+def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: object) -> str:
     """Return the text under which the scope of a value, as the caller names it, is stored.
 
     Raises:
@@ -211,7 +212,7 @@ def canonical_scope(connection: BaseDatabaseWrapper, binding: Binding, value: An
     return scope_text(connection, binding, column.canonical(value))
 
 
-def scope_text(connection: BaseDatabaseWrapper, binding: Binding, value: Any) -> str:
+def scope_text(connection: BaseDatabaseWrapper, binding: Binding, value: object) -> str:
     """Return a value of the scopes' field as text, as scopes are stored."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     field = target_of(binding.scope)
@@ -306,11 +307,11 @@ class _LookUp(Expression):
         by_rows = binding.scope is not None and by_rows
         self.sources: list[Any] = [F(binding.scope.name)] if by_rows and binding.scope else []
 
-    def get_source_expressions(self) -> list[Any]:
+    def get_source_expressions(self) -> list[object]:
         """Return the scopes' field."""
         return self.sources
 
-    def set_source_expressions(self, exprs: Sequence[Any]) -> None:
+    def set_source_expressions(self, exprs: Sequence[object]) -> None:
         """Set the scopes' field, once it is resolved."""
         self.sources = list(exprs)
 
@@ -345,7 +346,7 @@ class OwnScope(_LookUp):
         return own_scope(connection, self._binding, compiler.compile(source)[0]), ()
 
 
-def by_scope(binding: Binding, rows: models.QuerySet[Any, Any]) -> models.QuerySet[Any, Any]:
+def by_scope(binding: Binding, rows: AnyQuerySet) -> AnyQuerySet:
     """Count rows by their scope, if that has a default of its own; None stands for all others."""
     scopes = rows.order_by().annotate(ttl_scope=OwnScope(binding)).values("ttl_scope")
     return scopes.annotate(ttl_rows=Count("*")).values_list("ttl_scope", "ttl_rows")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.db import connections
@@ -47,10 +47,13 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.dialects.indexes import IndexNeed, StoredIndex
-    from ttl_odm.django.policy.bindings import AnyQuerySet, Binding
+    from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.stored.scope_walk import Question, Scope, Scopes
 
     _Seen = dict[tuple[str, IndexNeed], StoredIndex]
+
+R = TypeVar("R")
 
 _seen: WeakKeyDictionary[BaseDatabaseWrapper, _Seen] = WeakKeyDictionary()
 """The indexes that were found, by table and need: they are not looked for again."""
@@ -146,9 +149,12 @@ class ScopedRows:
         return self._rows.before(by_cutoff(scopes))
 
     def _walk(
-        self, resume: ScopePlace | None, size: int, inside: Callable[[ExpiredRows, Any], Any]
-    ) -> ScopeRange[Any] | None:
-        def answer(question: Question) -> Any:
+        self,
+        resume: ScopePlace | None,
+        size: int,
+        inside: Callable[[ExpiredRows, object], R | None],
+    ) -> ScopeRange[R] | None:
+        def answer(question: Question) -> object:
             if isinstance(question, Look):
                 return self._next_scopes(question.after)
             if isinstance(question, CountIn):

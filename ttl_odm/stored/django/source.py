@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from django.apps import apps
 from django.db import connections, router
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models import Model, QuerySet
+    from django.db.models import Model
     from django.db.models.sql import Query
 
     from ttl_odm.core.policy import TTL
     from ttl_odm.django.policy.bindings import Binding
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.sweeper import Fact
 
 
@@ -48,7 +49,7 @@ class StoredScopes(Scoping):
         """The few scopes, as stored, that rows can have by a query's conditions."""
         return fixed_scopes(query, alias, self._binding, connection)
 
-    def numbers(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+    def numbers(self, rows: AnyQuerySet) -> AnyQuerySet:
         """The number of rows of each scope with a default of its own; None: of all others."""
         return lookup.by_scope(self._binding, rows)
 
