@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ttl_odm.django.policy.bindings import Model
+    from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.time.fields import AnyField
 
 
@@ -103,7 +104,7 @@ def _is_large(binding: Binding, connection: BaseDatabaseWrapper) -> bool:
     """Whether a table has so many rows that reading all of it takes long."""
     if binding.model._meta.db_table not in connection.introspection.table_names():
         return False  # before the first migration
-    rows: Any = QuerySet(model=binding.model, using=connection.alias).order_by()
+    rows: AnyQuerySet = QuerySet(model=binding.model, using=connection.alias).order_by()
     return bool(include_expired(rows).values_list("pk")[SMALL : SMALL + 1])
 
 

@@ -6,7 +6,7 @@ Everything else that an extension brings comes with a model's declaration: see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -40,7 +40,7 @@ class ExactField(_Text):
     By default, MariaDB and MySQL wouldn't distinguish upper from lower case.
     """
 
-    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, str | None]:
         """Return the column's type, with a binary collation on MariaDB and MySQL."""
         collation = {"collation": "utf8mb4_bin"} if connection.vendor == "mysql" else {}
         return {**super().db_parameters(connection), **collation}

@@ -50,7 +50,7 @@ def guard(model: Model) -> None:
         return
 
     @functools.wraps(original)
-    def _do_update(self: Instance, base_qs: AnyQuerySet, using: str, *args: Any) -> Any:
+    def _do_update(self: Instance, base_qs: AnyQuerySet, using: str, *args: Any) -> object:
         # args: pk_val, values, update_fields, forced_update, and what later Djangos add.
         policy = table_policy(base_qs.model._meta.db_table)
         if policy is None:
@@ -115,7 +115,7 @@ def touch(
     model = queryset.model
     binding = own_binding(model, "touch()")
     seconds: int | None = None
-    values: dict[str, Any]
+    values: dict[str, object]
     if expire_in is None:
         check_extended(binding, model)
         values = {binding.stamp.name: Stamp.of(binding.form)}
@@ -180,7 +180,7 @@ def _touch_conditions(
     return [*conditions, ends_before if only_if == "longer" else ~ends_before]
 
 
-def _with_life(binding: Binding, model: Model, seconds: int) -> dict[str, Any]:
+def _with_life(binding: Binding, model: Model, seconds: int) -> dict[str, object]:
     """Return the assignments that give rows a life of these seconds."""
     # A column that isn't ours may hold whole seconds only, and rounds up.
     passed = StampAgo(1 if binding.form == "instant" else 2, binding.form)

@@ -7,7 +7,7 @@ policies from the setting ``TTL_ODM_POLICIES`` once all models are loaded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db.models.base import ModelBase
 from django.db.models.signals import class_prepared
@@ -44,7 +44,7 @@ def install() -> None:
     ModelBase.__setattr__ = _set  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _set(model: type, name: str, value: Any) -> None:
+def _set(model: type, name: str, value: object) -> None:
     """Reject an invalid ``__ttl__`` when it is assigned to a model, rather than in each query."""
     if name == "__ttl__":
         meta = getattr(model, "_meta", None)

@@ -70,9 +70,9 @@ class AddTTL(Operation):
         self.copy_table = copy_table
         self.by = by
 
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+    def deconstruct(self) -> tuple[str, list[object], dict[str, object]]:
         """Return what a written migration contains."""
-        kwargs: dict[str, Any] = {"model_name": self.model_name}
+        kwargs: dict[str, object] = {"model_name": self.model_name}
         if self.sweep != "index":
             kwargs["sweep"] = self.sweep
         if self.copy_table:

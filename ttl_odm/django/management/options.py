@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NO_MODELS: Final = "These databases contain no model with a policy."
 
 
-def add_option(parser: ArgumentParser, name: str, **own: Any) -> None:
+def add_option(parser: ArgumentParser, name: str, **own: object) -> None:
     """Add an option of `COMMAND_OPTIONS`, whose value is None unless it is specified.
 
     Args:
@@ -76,13 +76,13 @@ def add_selection(parser: ArgumentParser) -> None:
     add_option(parser, "json", dest="as_json")
 
 
-def aliases(options: dict[str, Any]) -> list[str]:
+def aliases(options: Mapping[str, Any]) -> list[str]:
     """Return the databases that the options select."""
     chosen: list[str] = options["database"] or [DEFAULT_DB_ALIAS]
     return chosen
 
 
-def program(alias: str, options: dict[str, Any]) -> Program:
+def program(alias: str, options: Mapping[str, Any]) -> Program:
     """Return how another command for the same database is typed; see `Program`."""
     words = [] if alias == DEFAULT_DB_ALIAS else ["--database", alias]
     if options["lease_name"] != LEASE_NAME:
@@ -109,7 +109,7 @@ def labels(store: DjangoStore) -> dict[str, str]:
     return {model._meta.db_table: model._meta.label for model in store.models()}
 
 
-def stores(options: dict[str, Any], *, deletes: bool = False) -> dict[str, DjangoStore]:
+def stores(options: Mapping[str, Any], *, deletes: bool = False) -> dict[str, DjangoStore]:
     """Return the stores that the options select, by alias.
 
     Args:

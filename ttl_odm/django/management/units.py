@@ -5,7 +5,7 @@ The values of the first and the last rows by primary key are judged by `ttl_odm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import connections
 
@@ -76,7 +76,7 @@ def _values(
 ) -> dict[str, list[object]]:
     """Return the values of expressions, by their names, in the first and the last rows."""
     connection, meta = connections[alias], binding.model._meta
-    quote: Any = connection.ops.quote_name
+    quote = connection.ops.quote_name
     key = [quote(str(field.column)) for field in meta.pk_fields]
     names, size = ", ".join([*key, *expressions.values()]), len(key)
     rows: dict[object, tuple[object, ...]] = {}

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ttl_odm.django.policy.bindings import Model, TablePolicy
     from ttl_odm.django.policy.options import AnyQuerySet
     from ttl_odm.django.purge.references import Relation
+    from ttl_odm.django.time.fields import AnyField
     from ttl_odm.sweeper import Hooks
     from ttl_odm.sweeper.hooks import Reason
 
@@ -113,14 +114,16 @@ def displace(
     return removed
 
 
-def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, Any]]) -> None:
+def give_way(
+    query: UpdateQuery, using: str, written: Sequence[tuple[AnyField, AnyField, object]]
+) -> None:
     """Remove the expired rows whose foreign keys forbid an UPDATE of the keys of its rows.
 
     `written` has foreign keys to the rows, the fields that they refer to, and these fields' new
     values.
     """
     for foreign_key, target, value in written:
-        rows: Any = query.chain(klass=Query)
+        rows = query.chain(klass=Query)
         rows.clear_ordering(force=True)
         rows.add_q(~Q((target.name, value)))  # an unchanged key needs no removal
         rows.set_values([target.attname])
@@ -128,7 +131,7 @@ def give_way(query: UpdateQuery, using: str, written: Sequence[tuple[Any, Any, A
 
 
 def give_way_to_upsert(
-    model: Model, using: str, conflicts: Iterable[Q], written: Sequence[tuple[Any, Any]]
+    model: Model, using: str, conflicts: Iterable[Q], written: Sequence[tuple[AnyField, AnyField]]
 ) -> None:
     """Remove the expired rows whose foreign keys forbid an upsert's update of keys.
 
@@ -213,7 +216,7 @@ def install() -> None:
     @functools.wraps(original)
     def delete(self: Collector) -> tuple[int, dict[str, int]]:
         # The relations by which expired rows may refer to the rows that are about to be deleted.
-        relations: list[tuple[Relation, Any]] = [
+        relations: list[tuple[Relation, list[Instance] | AnyQuerySet]] = [
             (relation, list(instances))
             for model, instances in self.data.items()
             if instances and not is_historical(model)
@@ -267,7 +270,7 @@ def _unlink_with_parents(collector: Collector, tables: frozenset[str]) -> None:
     for (field, _), batches in collector.field_updates.items():
         if rule_of(field.model) is None:
             continue
-        instances: Any  # a list, or a QuerySet that may not have been evaluated
+        instances: Sequence[Instance] | AnyQuerySet  # which may not have been evaluated
         for number, instances in enumerate(batches):
             rows = instances
             if not isinstance(rows, QuerySet) or rows._result_cache is not None:
@@ -293,7 +296,7 @@ def _purge_referring(
     relation: Relation,
     instances: Sequence[Instance] | AnyQuerySet,
     using: str,
-    above: frozenset[tuple[Model, Any]] = frozenset(),
+    above: frozenset[tuple[Model, object]] = frozenset(),
 ) -> None:
     """Purge the expired rows that refer to instances, except rows that are being removed already.
 
@@ -309,8 +312,8 @@ def _purge_referring_to(
     relation: Relation,
     instances: Sequence[Instance] | AnyQuerySet,
     using: str,
-    doomed: set[Any],
-    above: frozenset[tuple[Model, Any]],
+    doomed: set[object],
+    above: frozenset[tuple[Model, object]],
 ) -> None:
     model, field = relation.related_model, relation.field
     referred = Q((f"{field.name}__in", instances))
@@ -333,7 +336,7 @@ def _purge_referring_to(
             _purge_below(model, condition, using, above)
 
 
-def _except(doomed: set[Any], model: Model, referred: Q, using: str) -> list[Q]:
+def _except(doomed: set[object], model: Model, referred: Q, using: str) -> list[Q]:
     """Return conditions that select the referring rows, except the doomed ones."""
     if not doomed:
         return [referred]
@@ -344,7 +347,7 @@ def _except(doomed: set[Any], model: Model, referred: Q, using: str) -> list[Q]:
 
 
 def _purge_below(
-    model: Model, condition: Q, using: str, above: frozenset[tuple[Model, Any]]
+    model: Model, condition: Q, using: str, above: frozenset[tuple[Model, object]]
 ) -> None:
     """Purge the expired rows that refer to rows which the database is about to delete.
 

@@ -26,6 +26,8 @@ from ttl_odm.sweeper.store import kind_of_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.db.models import Model
+
 
 class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
     """The row has expired, so it no longer exists, and `save()` doesn't write it.
@@ -39,7 +41,7 @@ class ExpiredError(ttl_odm_errors.ExpiredError, DatabaseError):
 class UndeletedError(IntegrityError):
     """Expired rows still exist after a DELETE that raised no error."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: type[Model]) -> None:
         super().__init__(
             f"Expired rows of {model._meta.label} still exist after they were deleted: a trigger, "
             "a rule or row-level security in the database, a signal receiver, or another library "

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ttl_odm.django.policy.bindings import Model
+    from ttl_odm.django.time.fields import AnyField
 
-    Relations: TypeAlias = Sequence[tuple[Any, Any]]
+    Relations: TypeAlias = Sequence[tuple[AnyField, AnyField]]
     """The fields of foreign keys, each with the field that it refers to."""
 
 NO_HOOKS: Final = Hooks()
@@ -65,7 +66,7 @@ def keeping_rows(relation: Relation) -> tuple[str, str] | None:
     return message, hint
 
 
-def is_enforced(foreign_key: Any) -> bool:
+def is_enforced(foreign_key: object) -> bool:
     """Whether Django gives a foreign key a constraint; a ``ForeignObject`` never gets one."""
     return bool(getattr(foreign_key, "db_constraint", False))
 

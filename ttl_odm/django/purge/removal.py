@@ -52,13 +52,13 @@ displacing: ContextVar[bool] = ContextVar("ttl_odm_displacing", default=False)
 CHUNK: Final = 500
 """Rows, or keys, in one statement: well below every database's limit of bound values."""
 
-_doomed: ContextVar[frozenset[tuple[Model, Any]]] = ContextVar(
+_doomed: ContextVar[frozenset[tuple[Model, object]]] = ContextVar(
     "ttl_odm_doomed", default=frozenset()
 )
 
 
 @contextmanager
-def removing(rows: Iterable[tuple[Model, Any]]) -> Iterator[None]:
+def removing(rows: Iterable[tuple[Model, object]]) -> Iterator[None]:
     """Record rows, by model and primary key, while rows that refer to them are removed first.
 
     So no row of a reference cycle is removed twice.
@@ -70,7 +70,7 @@ def removing(rows: Iterable[tuple[Model, Any]]) -> Iterator[None]:
         _doomed.reset(token)
 
 
-def being_removed(model: Model) -> set[Any]:
+def being_removed(model: Model) -> set[object]:
     """Return the primary keys of a model's rows that are being removed: see `removing`."""
     return {pk for owner, pk in _doomed.get() if owner is model}
 
@@ -158,7 +158,7 @@ class Removal:
         if not rules or self.model is not self.root or self.root._meta.parents:
             return False
         links = {own for rule in rules for own in rule.links.own}
-        meta: Any = self.root._meta
+        meta = self.root._meta
         return (
             not collector._has_signal_listeners(self.root)  # type: ignore[attr-defined]
             and not any(hasattr(field, "bulk_related_objects") for field in meta.private_fields)
@@ -176,7 +176,7 @@ class Removal:
             return self._count_scopes(doomed, scoping)
         return int(doomed._raw_delete(self.using) or 0)
 
-    def by_key(self, keys: Sequence[Any]) -> int:
+    def by_key(self, keys: Sequence[object]) -> int:
         """Delete rows by their keys if they are expired, in one statement; return their number."""
         # MariaDB has no RETURNING for a DELETE with an index hint, and MySQL for no DELETE.
         scopes = self.scopes_of(keys)
@@ -207,7 +207,7 @@ class Removal:
         self.by_scope += _named(scopes)
         return scopes.total()
 
-    def scopes_of(self, keys: Sequence[Any]) -> Counter[str]:
+    def scopes_of(self, keys: Sequence[object]) -> Counter[str]:
         """Count rows, by their keys, in each scope with a default of its own."""
         scoping = self._scoping
         if not keys or scoping is None or not scoping.is_used(self.using):
@@ -250,7 +250,7 @@ class Removal:
         self.hooks.call(replace(purged, transaction=connection))
         return [purged]
 
-    def undeleted(self, keys: Sequence[Any]) -> list[Any]:
+    def undeleted(self, keys: Sequence[object]) -> list[object]:
         """Return the keys of rows, locked by this transaction, that still exist and are expired."""
         expired = expired_rows(self.model, self.using).filter(pk__in=list(keys))
         return list(expired.values_list("pk", flat=True))
@@ -289,7 +289,7 @@ class Removal:
                 sweeping_removal.reset(token)
         return deleted.get(self.model._meta.label, 0)
 
-    def _check_recorded(self, collector: Any, family: Sequence[Model]) -> None:
+    def _check_recorded(self, collector: Collector, family: Sequence[Model]) -> None:
         """Raise if a cascade of Django's would delete live rows of a recorded model."""
         models = [model for model, rows in collector.data.items() if rows]
         models += [rows.model for rows in collector.fast_deletes if hasattr(rows, "model")]
@@ -304,7 +304,7 @@ class Removal:
                 raise recorded_error(model, objs)
 
     def _delete_along(
-        self, collector: Any, family: Sequence[Model], objs: Sequence[Instance]
+        self, collector: Collector, family: Sequence[Model], objs: Sequence[Instance]
     ) -> bool:
         """Delete the live rows that refer to expired ones of their own table; return if any did.
 
@@ -342,7 +342,7 @@ class Removal:
 
 
 def _live_rows_along(
-    collector: Any, family: Sequence[Model], objs: Sequence[Instance]
+    collector: Collector, family: Sequence[Model], objs: Sequence[Instance]
 ) -> list[list[Instance]]:
     """Return the live rows that a collector deletes in the tables of the expired ones, by model.
 
@@ -370,7 +370,7 @@ def _named(scopes: Counter[str | None]) -> Counter[str]:
     return Counter({scope: rows for scope, rows in scopes.items() if scope is not None})
 
 
-def _keep_lifetimes(collector: Any) -> None:
+def _keep_lifetimes(collector: Collector) -> None:
     """Unlink live rows (SET_NULL and its like) without restarting their lifetimes.
 
     Otherwise it would depend on the time of a sweep when they expire.

@@ -115,7 +115,7 @@ def check_timestamps(binding: Binding, connection: BaseDatabaseWrapper) -> None:
     """
     below = (rule.model for rule in all_rules_below(binding.model))
     for model in (binding.model, *below):
-        meta: Any = model._meta
+        meta = model._meta
         fields = list(meta.pk_fields)
         if model is binding.model:
             fields.append(binding.stamp)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
     from ttl_odm.events.django.source import EventSource
 
 __all__ = ["read_from", "record", "source_of", "warn"]
@@ -29,7 +31,7 @@ APP: Final = "ttl_odm.events.django"
 LABEL: Final = "ttl_odm_events"
 
 
-def record(target: Any, include: Sequence[str]) -> str:
+def record(target: object, include: Sequence[str]) -> str:
     """Record the events of a model; see `ttl_odm.events.record_expired`.
 
     Raises:
@@ -41,7 +43,7 @@ def record(target: Any, include: Sequence[str]) -> str:
     return recorder.record(target, include)
 
 
-def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+def warn(target: object, before: timedelta, include: Sequence[str]) -> str:
     """Record warnings of a model's rows; see `ttl_odm.events.record_expiring`.
 
     Raises:
@@ -53,7 +55,7 @@ def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
     return warnings.warn(target, before, include)
 
 
-def source_of(engine: Any, targets: Any) -> EventSource:
+def source_of(engine: BaseDatabaseWrapper, targets: Any) -> EventSource:
     """Return the source of a worker's events; see `ttl_odm.events.EventWorker`.
 
     Raises:
@@ -66,7 +68,7 @@ def source_of(engine: Any, targets: Any) -> EventSource:
     return source.source_of(engine.alias, targets)
 
 
-def read_from(engine: Any, targets: Any) -> EventSource:
+def read_from(engine: BaseDatabaseWrapper, targets: Any) -> EventSource:
     """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:

@@ -6,7 +6,7 @@ handler, before Django has loaded all models.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import models
 
@@ -56,7 +56,7 @@ class RowEvents:
     def event(
         self,
         key: Sequence[object],
-        row: Mapping[str, Any],
+        row: Mapping[str, object],
         end: datetime,
         before: timedelta | None = None,
     ) -> Expiry:
@@ -96,7 +96,7 @@ class Recorder(RowEvents):
             # Not after its deletion, whatever is known of its default.
             yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
 
-    def _policy(self, using: str, row: Mapping[str, Any]) -> Policy | None:
+    def _policy(self, using: str, row: Mapping[str, object]) -> Policy | None:
         """The policy by which a row has expired; None if only the database knows that."""
         model, source = self.binding.model, self.binding.source
         if source.is_known:
@@ -110,7 +110,7 @@ class Recorder(RowEvents):
             return None
 
 
-def record(target: Any, include: Sequence[str]) -> str:
+def record(target: object, include: Sequence[str]) -> str:
     """Add a recorder to a model's hooks, unless it has one; see `record_expired`."""
     binding = binding_with_events(target)
     known = recorder_of(binding.model)
@@ -129,7 +129,7 @@ def recorder_of(model: Model) -> Recorder | None:
     return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
 
 
-def binding_with_events(target: Any) -> Binding:
+def binding_with_events(target: object) -> Binding:
     """Return the policy of a model whose rows can have events.
 
     Raises:

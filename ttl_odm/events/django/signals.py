@@ -9,7 +9,7 @@ again. To have a function retried on its own, register it with `ttl_odm.events.o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.dispatch import Signal
 
@@ -17,7 +17,7 @@ from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.handlers import on_expired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.events.expiry import Expiry
@@ -34,10 +34,10 @@ class ExpirySignal(Signal):
 
     def connect(
         self,
-        receiver: Callable[..., Any],
+        receiver: Callable[..., object],
         sender: object | None = None,
         weak: bool = True,  # noqa: FBT001, FBT002 (Django's signature)
-        dispatch_uid: Any = None,
+        dispatch_uid: Hashable | None = None,
     ) -> None:
         """Connect a receiver to the model whose events it gets.
 

@@ -37,7 +37,7 @@ class EventSource:
         self._warned = [warned for warned in map(warned_of, with_events) if warned is not None]
         self._using = using
         outbox = [apps.get_model(LABEL, name) for name in ("Delivery", "Event")]
-        self.engine: Any = connections[using]
+        self.engine = connections[using]
         self.targets: list[Model] = [*recorded, *outbox]
         self.tables = [model._meta.db_table for model in with_events]
 

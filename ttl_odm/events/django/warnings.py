@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import IntegrityError, connections, models, transaction
 from django.db.models import QuerySet
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ttl_odm.django.policy.bindings import Binding, Model
+    from ttl_odm.django.policy.options import AnyQuerySet
+    from ttl_odm.django.sweep.due import Place
     from ttl_odm.events.expiry import Expiry
     from ttl_odm.sweeper import Part
 
@@ -62,7 +64,7 @@ class Warned(RowEvents):
         return self.event(key, values, end, before)
 
 
-def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+def warn(target: object, before: timedelta, include: Sequence[str]) -> str:
     """Record warnings of the rows of a model; see `ttl_odm.events.record_expiring`."""
     binding = binding_with_events(target)
     warned = warned_of(binding.model) or Warned(binding)
@@ -88,7 +90,7 @@ class _Window:
         self._looks = Looks(before)
         self._parts: deque[Part] = deque()
         self._since: datetime | None = None
-        self._resume: Any = None
+        self._resume: Place | None = None
 
     def record(self) -> int:
         """Look, and record as many pages as one call may; return how many events are new."""
@@ -173,9 +175,9 @@ class TableWarnings:
         if event.kind != EXPIRING or event.before is None or warned is None:
             return True
         model, age = warned.binding.model, warned.binding.source.row_age()
-        values: Sequence[Any] = event.key
+        values: Sequence[object] = event.key
         key = values[0] if len(values) == 1 else tuple(values)
-        rows: Any = QuerySet(model=model, using=self._using).filter(pk=key)
+        rows: AnyQuerySet = QuerySet(model=model, using=self._using).filter(pk=key)
         with store_errors():
             row = (rows if age is None else rows.annotate(**{INHERITED_AGE: age})).first()
         warning = None if row is None else warned.warning(row, event.before)

@@ -94,7 +94,7 @@ def _wrap(owner: type, name: str, concerns: Callable[[Any], bool]) -> None:
         return
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> object:
         if not concerns(self):
             return original(self, *args, **kwargs)
         token = _renewed.set(set())

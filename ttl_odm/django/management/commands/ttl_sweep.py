@@ -99,7 +99,7 @@ class Command(TTLCommand):
         if status:
             raise SystemExit(status)
 
-    def _asks(self, options: dict[str, Any]) -> bool:
+    def _asks(self, options: Mapping[str, object]) -> bool:
         is_watched = self._is_typed and not options["as_json"] and options["every"] is None
         return is_watched and not options["yes"] and not options["dry_run"] and can_ask()
 
