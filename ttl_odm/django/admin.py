@@ -123,8 +123,10 @@ class TTLAdminMixin:
         parent: Any = super()
         obj: Model | None = parent.get_object(request, object_id, from_field)
         reads_expired = self._reads_expired(request)
-        if obj is not None and reads_expired and not _is_live(obj):
-            obj = None
+        if obj is not None and reads_expired:
+            rows: AnyQuerySet = QuerySet(model=type(obj), using=obj._state.db)
+            if not rows.filter(pk=obj.pk).exists():
+                obj = None
         can_show = reads_expired or self._expiry_filters(request)
         if obj is not None or request.method != "GET" or not can_show:
             return obj
@@ -197,11 +199,6 @@ class TTLAdminMixin:
             return None
         policy = policy_of(type(obj))
         return None if policy is None else policy.expires_at(obj, vars(obj).get(INHERITED_AGE))
-
-
-def _is_live(obj: Model) -> bool:
-    rows: AnyQuerySet = QuerySet(model=type(obj), using=obj._state.db)
-    return rows.filter(pk=obj.pk).exists()
 
 
 def _is_expired(obj: Model | None) -> bool:

@@ -34,7 +34,7 @@ from ttl_odm.django.policy.predicate import Predicate, RowCondition, alias_quote
 from ttl_odm.django.time.fields import Kept, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -338,7 +338,9 @@ class GatedInsert(KeyedInsert):
             return super().as_sql()
         obj, stamp = query.objs[0], self._stamped[1]
         values = [self.pre_save_val(field, obj) for field in query.fields]
-        shape = self._shape(stamp) if _is_only_expression(stamp, values) else None
+        expressions = [value for value in values if hasattr(value, "resolve_expression")]
+        is_only_stamp = len(expressions) == 1 and expressions[0] is stamp
+        shape = self._shape(stamp) if is_only_stamp else None
         texts = _texts.setdefault(self.connection, {})
         if shape is not None and shape in texts:
             bound = self._prepared(values, stamp)
@@ -376,11 +378,6 @@ _texts: Final[WeakKeyDictionary[BaseDatabaseWrapper, dict[tuple[object, ...], st
     WeakKeyDictionary()
 )
 """The texts of INSERTs of one row, by connection and shape: Django compiles each one anew."""
-
-
-def _is_only_expression(stamp: Stamp, values: Iterable[object]) -> bool:
-    expressions = [value for value in values if hasattr(value, "resolve_expression")]
-    return len(expressions) == 1 and expressions[0] is stamp
 
 
 def _has_placeholder(field: AnyField) -> bool:

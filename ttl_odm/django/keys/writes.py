@@ -140,7 +140,10 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
     def execute_sql(self, returning_fields: Any = None) -> Rows:  # type: ignore[override] # as Django's own
         """Run the statement, and free the keys that it sets."""
         write, query = partial(super().execute_sql, returning_fields), self.query
-        written = self._written_keys()
+        written = []  # the foreign keys to fields that an upsert sets, each with the field
+        if query.on_conflict == OnConflict.UPDATE and not is_historical(query.model):
+            keys = referring_keys(query.get_meta().concrete_model)
+            written = [(key, target) for key, target in keys if target in query.update_fields]
         if written:
             model = query.get_meta().concrete_model
             conflicts = conditions.insert_conflicts(query, self.connection)
@@ -148,14 +151,6 @@ class KeyedInsert(_Keyed, SQLInsertCompiler):
                 give_way_to_upsert(model, str(self.using), conflicts, written)
                 return self._insert(write, returning_fields)
         return self._insert(write, returning_fields)
-
-    def _written_keys(self) -> list[tuple[AnyField, AnyField]]:
-        """Return the foreign keys to fields that an upsert sets, each with the field."""
-        query = self.query
-        if query.on_conflict != OnConflict.UPDATE or is_historical(query.model):
-            return []
-        keys = referring_keys(query.get_meta().concrete_model)
-        return [(key, target) for key, target in keys if target in query.update_fields]
 
     def _insert(self, write: Callable[[], Rows], returning_fields: Fields) -> Rows:
         query = self.query

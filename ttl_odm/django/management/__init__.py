@@ -6,9 +6,9 @@
 - `commands.ttl_pause`, `commands.ttl_resume`: for all sweepers of a lease
 - `commands.ttl_plan`: which rows expire when, and what another policy would change
 - `commands.ttl_policy`: show and change stored defaults
-- `base`: the base class of the commands
 - `units`: fields whose values are in another unit than the policy reads
-- `options`: common options, and the databases and models that they select
+- `options`: the base class of the commands; common options, and the databases and models that they
+  select
 
 The texts come from `ttl_odm.sweeper.snapshot`, `ttl_odm.sweeper.findings` and the forecast, as with
 ``ttl-odm`` and ``flask ttl``.

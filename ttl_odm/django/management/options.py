@@ -1,4 +1,4 @@
-"""Common options of the commands, and the databases and models that they select."""
+"""`TTLCommand`; common options of the commands, and the databases and models that they select."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shlex
 from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING, Any, Final
 
-from django.core.management import CommandError
+from django.core.management import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from ttl_odm.django.policy.bindings import bindings
 from ttl_odm.django.policy.rules import all_rules_below
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.errors import TTLConfigurationError
-from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status
+from ttl_odm.sweeper.command_line import COMMAND_OPTIONS, Status, escape_unencodable
 from ttl_odm.sweeper.options import LEASE_NAME
 
 if TYPE_CHECKING:
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from ttl_odm.sweeper.command_line import Program
 
 NO_MODELS: Final = "These databases contain no model with a policy."
+
+
+class TTLCommand(BaseCommand):
+    """A command that runs without system checks, and prints names in any encoding."""
+
+    requires_system_checks = ()  # ttl_check reports ttl_odm's own checks
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run from a command line."""
+        escape_unencodable()
+        super().run_from_argv(argv)
 
 
 def add_option(parser: ArgumentParser, name: str, **own: object) -> None:

@@ -155,7 +155,9 @@ def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
     """Whether an index, unique constraint or primary key begins with the fields, in any order."""
     meta, count = model._meta, len(fields)
     lists = [
-        [name for name, _ in index.fields_orders] for index in meta.indexes if _is_whole(index)
+        [name for name, _ in index.fields_orders]
+        for index in meta.indexes
+        if index.condition is None and not isinstance(index, TTLIndex)
     ]
     lists += [
         list(constraint.fields)
@@ -175,10 +177,6 @@ def begins_index(model: Model, fields: Sequence[AnyField]) -> bool:
         {columns[name].name if name in columns else name for name in indexed[:count]} == names
         for indexed in lists
     )
-
-
-def _is_whole(index: models.Index) -> bool:
-    return index.condition is None and not isinstance(index, TTLIndex)
 
 
 def target_of(field: AnyField) -> AnyField:

@@ -238,42 +238,38 @@ class _Row:
 
     def ahead(self, *, null_lives: bool) -> str:
         """Whether the end of an inherited life is still to come."""
-        if self._looked_up is None:
+        lookup = self._looked_up
+        if lookup is None:
             ahead = self._is_ahead_of(self._ago(self._binding.seconds))
         else:
-            ahead = self._ahead_of(self._looked_up)
+            ahead = self._is_ahead_of(self._ago_by(lookup, lookup.age))
+            if lookup.shortest is not None:
+                # The default of a row that is younger than the shortest one isn't looked up.
+                of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
+                ahead = f"({self._is_ahead_of(of_all)} OR {ahead})"
+            # A column of dates or numbers may hold an instant to which `FOREVER` doesn't reach.
+            if self._binding.form != "instant":
+                ahead = f"({ahead} OR {lookup.once(lookup.age)} >= {FOREVER})"
         nullable = null_lives and self._binding.stamp.null
         return f"{self._stamp} IS NULL OR {ahead}" if nullable else ahead
 
     def passed(self, *, null_expires: bool = False) -> str:
         """Whether the end of an inherited life has come; not for NULL, unless `null_expires`."""
-        if self._looked_up is not None:
-            return self._passed_by(self._looked_up)
-        passed = self.passed_since(self._binding.seconds)
-        is_null = clock.family_of(self._connection).is_null(self._stamp)
-        return f"{is_null} OR ({passed})" if null_expires else passed
-
-    def passed_since(self, seconds: int | str | None) -> str:
-        """Whether the instant was so many seconds ago, or earlier; not for NULL."""
-        return self._has_reached(self._ago(seconds))
-
-    def _ahead_of(self, lookup: AgeLookup) -> str:
-        ahead = self._is_ahead_of(self._ago_by(lookup, lookup.age))
-        if lookup.shortest is not None:
-            # The default of a row that is younger than the shortest one isn't looked up.
-            of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
-            ahead = f"({self._is_ahead_of(of_all)} OR {ahead})"
-        # A column of dates or numbers may hold an instant to which even `FOREVER` doesn't reach.
-        is_instant = self._binding.form == "instant"
-        return ahead if is_instant else f"({ahead} OR {lookup.once(lookup.age)} >= {FOREVER})"
-
-    def _passed_by(self, lookup: AgeLookup) -> str:
+        lookup = self._looked_up
+        if lookup is None:
+            passed = self.passed_since(self._binding.seconds)
+            is_null = clock.family_of(self._connection).is_null(self._stamp)
+            return f"{is_null} OR ({passed})" if null_expires else passed
         passed = self._has_reached(self._ago_by(lookup, lookup.age))
         if lookup.shortest is not None:
             of_all = self._ago_by(lookup, lookup.shortest, of_all=True)
             passed = f"{self._has_reached(of_all)} AND {passed}"
         is_instant = self._binding.form == "instant"
         return passed if is_instant else f"{passed} AND {lookup.once(lookup.age)} < {FOREVER}"
+
+    def passed_since(self, seconds: int | str | None) -> str:
+        """Whether the instant was so many seconds ago, or earlier; not for NULL."""
+        return self._has_reached(self._ago(seconds))
 
     def _ago_by(self, lookup: AgeLookup, age: str, *, of_all: bool = False) -> str:
         """Return the instant at which the life of rows of this age began.

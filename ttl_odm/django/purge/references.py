@@ -93,20 +93,16 @@ def referring_keys(model: Model) -> Relations:
     """
     number, keys = _referring.get(model, (0, ()))
     if number != number_of_policies():
-        keys = [
-            pair
-            for relation in referring(model)
+        keys = []
+        for relation in referring(model):
+            field, policy = relation.field, table_policy(relation.related_model._meta.db_table)
             # A ForeignObject may have a constraint that Django doesn't know.
-            if getattr(relation.field, "db_constraint", True) and _may_expire_alone(relation)
-            for pair in relation.field.related_fields
-        ]
+            if not getattr(field, "db_constraint", True) or field.remote_field.parent_link:
+                continue
+            if policy is not None and not policy.is_link(field):
+                keys += field.related_fields
         _referring[model] = number_of_policies(), keys
     return keys
-
-
-def _may_expire_alone(relation: Relation) -> bool:
-    field, policy = relation.field, table_policy(relation.related_model._meta.db_table)
-    return policy is not None and not field.remote_field.parent_link and not policy.is_link(field)
 
 
 def is_recorded(model: Model, hooks: Hooks = NO_HOOKS) -> bool:

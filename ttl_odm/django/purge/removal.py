@@ -308,9 +308,14 @@ class Removal:
     ) -> bool:
         """Delete the live rows that refer to expired ones of their own table; return if any did.
 
-        The DELETEs of a purge take only expired rows of these tables.
+        They do so directly or not, by foreign keys with CASCADE, but the DELETEs of a purge take
+        only expired rows of these tables. Rows that are being removed already are left out.
         """
-        along = _live_rows_along(collector, family, objs)
+        keys, along = {obj.pk for obj in objs}, []
+        for model in family:
+            others = keys | being_removed(model)
+            rest = [obj for obj in collector.data.get(model, ()) if obj.pk not in others]
+            along += [rest] if rest else []
         below: Any = Collector(self.using)
         for instances in along:
             model = type(instances[0])
@@ -339,21 +344,6 @@ class Removal:
             duration=time.monotonic() - self._began,
             reason=self.reason,
         )
-
-
-def _live_rows_along(
-    collector: Collector, family: Sequence[Model], objs: Sequence[Instance]
-) -> list[list[Instance]]:
-    """Return the live rows that a collector deletes in the tables of the expired ones, by model.
-
-    They refer to these, directly or not, by foreign keys with CASCADE. Rows that are being removed
-    already are left out.
-    """
-    keys, along = {obj.pk for obj in objs}, []
-    for model in family:
-        others = keys | being_removed(model)
-        along.append([obj for obj in collector.data.get(model, ()) if obj.pk not in others])
-    return [instances for instances in along if instances]
 
 
 def recorded_error(model: Model, objs: Sequence[Instance]) -> RestrictedError:

@@ -206,8 +206,14 @@ class DjangoStore:
         for model, target in zip(concrete, models, strict=True):
             rule = None if model is None else rule_of(model)
             root = model if rule is None else rule.binding.model
-            if root not in roots:
-                raise _no_target(target)
+            if root in roots:
+                continue
+            if rule is not None:
+                raise rule.rejected("sweep", target._meta.label)
+            raise TTLConfigurationError(
+                f"{target!r} has no policy, so there is nothing to sweep. Give models that declare "
+                "a __ttl__, or that TTL_ODM_POLICIES names."
+            )
         return roots
 
     def _bindings(self) -> list[Binding]:
@@ -234,13 +240,3 @@ class DjangoStore:
         for model in roots:
             visit(model)
         return list(ordered.values())
-
-
-def _no_target(model: Any) -> TTLConfigurationError:
-    rule = rule_of(model) if hasattr(model, "_meta") else None
-    if rule is not None:
-        return rule.rejected("sweep", model._meta.label)
-    return TTLConfigurationError(
-        f"{model!r} has no policy, so there is nothing to sweep. Give models that declare a "
-        "__ttl__, or that TTL_ODM_POLICIES names."
-    )

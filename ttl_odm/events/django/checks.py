@@ -81,7 +81,14 @@ def findings(models: Sequence[Model], alias: str) -> Iterator[Finding]:
         for table, recorded in tables.items():
             yield from unrecorded(table, recorded, missing, _creation(alias))
         return
-    states, tools = TableOutbox(alias).states(), _tools(alias)
+    states, options = TableOutbox(alias).states(), _options(alias)
+    tools = Tools(
+        command=_COMMAND,
+        options=options,
+        where=None,
+        worker=f"{_COMMAND}{options}",
+        engine=f"connections[{alias!r}]",
+    )
     known = [subscription for state in states for subscription in state.subscriptions]
     for table, recorded in tables.items():
         yield from unread(table, recorded, known, tools)
@@ -122,16 +129,6 @@ def _creation(alias: str) -> str:
     if not router.allow_migrate_model(alias, event):
         return f"let allow_migrate() of the database routers be true of {LABEL!r}; then migrate"
     return f"python manage.py migrate {LABEL}{_options(alias)}"
-
-
-def _tools(alias: str) -> Tools:
-    return Tools(
-        command=_COMMAND,
-        options=_options(alias),
-        where=None,
-        worker=f"{_COMMAND}{_options(alias)}",
-        engine=f"connections[{alias!r}]",
-    )
 
 
 def _options(alias: str) -> str:

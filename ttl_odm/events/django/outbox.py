@@ -77,28 +77,24 @@ class TableOutbox:
             now: When they are recorded, by the database's clock.
             recorded: Their table, kind and `before`.
         """
-        consumers = self._consumers_of(recorded)
+        rows = self._consumers.filter(
+            Q(before_seconds__isnull=True) | Q(before_seconds=seconds_of(recorded.before)),
+            table_name__in=[recorded.table, EVERY_TABLE],
+            kind=recorded.kind,
+        )
+        # Those in the database, and this process's own handlers.
+        consumers = sorted({*rows.values_list("consumer", flat=True), *consumers_here(recorded)})
         number, waiting = 0, iter(events)
         while chunk := {event.id: event for event in islice(waiting, _CHUNK)}:
             # Such as that of a row that was restored, and has expired again.
             for known in self._events.filter(id__in=list(chunk)).values_list("id", flat=True):
                 del chunk[known]
             model = self._events.model
-            rows = [model(**row_of(event, now, RETENTION)) for event in chunk.values()]
-            self._events.bulk_create(rows)
-            self._add_deliveries({row.id: (now, row.kept_until) for row in rows}, consumers)
+            new = [model(**row_of(event, now, RETENTION)) for event in chunk.values()]
+            self._events.bulk_create(new)
+            self._add_deliveries({row.id: (now, row.kept_until) for row in new}, consumers)
             number += len(chunk)
         return number
-
-    def _consumers_of(self, recorded: Subscription) -> list[str]:
-        """Who gets events: the consumers in the database, and this process's own handlers."""
-        before = seconds_of(recorded.before)
-        rows = self._consumers.filter(
-            Q(before_seconds__isnull=True) | Q(before_seconds=before),
-            table_name__in=[recorded.table, EVERY_TABLE],
-            kind=recorded.kind,
-        )
-        return sorted({*rows.values_list("consumer", flat=True), *consumers_here(recorded)})
 
     def _add_deliveries(
         self, recorded: Mapping[str, tuple[datetime, datetime]], consumers: Iterable[str]
@@ -193,7 +189,9 @@ class TableOutbox:
     def take(self, consumer: str, limit: int, hidden: timedelta) -> Sequence[Delivery]:
         """See `Outbox` in `ttl_odm.events.outbox`."""
         with self._errors():
-            are_due = self._with_event.filter(consumer=consumer, next_at__lte=_started())
+            # At the statement's start: PostgreSQL can't use an index for a later instant.
+            started = Cutoff(0, "instant", InstantField())
+            are_due = self._with_event.filter(consumer=consumer, next_at__lte=started)
             rows = list(are_due.order_by("next_at", "event")[:limit])
             events = self._events_of(rows)
         taken, ahead = [], Ahead(hidden.total_seconds())
@@ -374,8 +372,3 @@ class TableOutbox:
                 f"The database {self._using!r} lacks the tables of events: run 'manage.py migrate "
                 f"{LABEL} --database={self._using}'."
             ) from error
-
-
-def _started() -> Cutoff:
-    """The instant at which a statement began: PostgreSQL can't use an index for a later one."""
-    return Cutoff(0, "instant", InstantField())

@@ -68,16 +68,16 @@ class FollowerPredicate(Predicate):
             for own, theirs in links.pairs
         )
         kind: Kind = "live" if needs_parent else "expired"
-        condition = self._of_parent(alias, kind).render(connection, quote(alias))
+        above, writing, orphaned = links.policy, self.writing, self._orphaned
+        judged: Predicate
+        if isinstance(above, Following):
+            judged = FollowerPredicate(above, alias, kind, writing=writing, orphaned=orphaned)
+        else:
+            judged = Predicate(above, alias, kind, writing=writing)
+        condition = judged.render(connection, quote(alias))
         parent = f"{quote(links.parent._meta.db_table)} {quote(alias)}"
         exists = f"EXISTS (SELECT 1 FROM {parent} WHERE {same_key} AND {condition})"  # noqa: S608 (names that Django quotes)
         return exists if kind == self.kind else f"NOT {exists}"
-
-    def _of_parent(self, alias: str, kind: Kind) -> Predicate:
-        above = self._following.links.policy
-        if not isinstance(above, Following):
-            return Predicate(above, alias, kind, writing=self.writing)
-        return FollowerPredicate(above, alias, kind, writing=self.writing, orphaned=self._orphaned)
 
 
 class KnownEnd(RowCondition):

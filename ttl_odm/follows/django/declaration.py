@@ -23,8 +23,6 @@ from ttl_odm.follows.django.rule import FollowsRule
 from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ttl_odm.django.policy.bindings import Model
     from ttl_odm.django.time.fields import AnyField
     from ttl_odm.follows import Follows
@@ -45,19 +43,13 @@ def bind(model: Model, declared: Follows, *, where: str) -> None:
     else:
         own = [field_named(model, name, where) for name, _ in declared.on]
     if getattr(model, "__ttl__", None) is declared and sweep_of(model) == "index":
-        _add_index(model, own)
+        index, meta = link_index(model, own), model._meta
+        if index is not None:
+            meta.indexes = [*meta.indexes, index]
+            meta.original_attrs["indexes"] = meta.indexes  # which migrations read
     if declared.renews:
         renewals.install()
     put(FollowsRule(model, declared, partial(_links, model, declared, where)))
-
-
-def _add_index(model: Model, own: Sequence[AnyField]) -> None:
-    """Put the index of the link on a model, unless another index begins with the link's fields."""
-    index = link_index(model, own)
-    if index is not None:
-        meta = model._meta
-        meta.indexes = [*meta.indexes, index]
-        meta.original_attrs["indexes"] = meta.indexes  # which migrations read
 
 
 def _relation(model: Model, name: str, where: str) -> ForeignObject[Any, Any]:

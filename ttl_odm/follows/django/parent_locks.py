@@ -243,16 +243,14 @@ class _Lookup:
         by_field: dict[AnyField, ByValue] = {}
         for condition in _certain(query.where):
             fields = _fields_of(condition.lhs, meta.db_table)
-            if fields and condition.rhs_is_direct_value() and _is_short(condition):
+            if not fields or not condition.rhs_is_direct_value():
+                continue
+            if not isinstance(condition, In) or 0 < len(condition.rhs) <= _MOST:
                 by_field |= dict.fromkeys(fields, condition)
         for key in (list(meta.pk_fields), self.following.links.own):
             if by_field.keys() >= set(key):
                 return list(dict.fromkeys(by_field[field] for field in key))
         return []
-
-
-def _is_short(condition: ByValue) -> bool:
-    return not isinstance(condition, In) or 0 < len(condition.rhs) <= _MOST
 
 
 def _policy_of(table: str) -> TablePolicy:

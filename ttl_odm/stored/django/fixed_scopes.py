@@ -75,14 +75,11 @@ def _lookups(where: WhereNode) -> Iterator[AnyLookup]:
     for child in children:
         if type(child) is WhereNode:
             lookups += _lookups(child)
-        elif type(child) in (*_EQUAL, *_ONE_OF) and _is_plain(child):
-            lookups.append(child)
+        elif type(child) in (*_EQUAL, *_ONE_OF):
+            is_of_column = type(child.lhs) is Col and not child.bilateral_transforms
+            if is_of_column and child.rhs_is_direct_value() and _length(child) <= _MOST:
+                lookups.append(child)
     yield from sorted(lookups, key=_length, reverse=True)
-
-
-def _is_plain(lookup: AnyLookup) -> bool:
-    is_of_column = type(lookup.lhs) is Col and not lookup.bilateral_transforms
-    return is_of_column and lookup.rhs_is_direct_value() and _length(lookup) <= _MOST
 
 
 def _length(lookup: AnyLookup) -> int:

@@ -23,7 +23,7 @@ from ttl_odm.dialects.errors import is_forbidden
 from ttl_odm.dialects.family import as_value
 from ttl_odm.django.policy.indexes import target_of
 from ttl_odm.django.policy.sources import is_locking
-from ttl_odm.django.time.clock import family_of
+from ttl_odm.django.time.clock import family_of, is_mariadb
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.stored.rows import LONGEST_SCOPE, MAY_SHARE, POLICIES, WHOLE_TABLE
 from ttl_odm.stored.scope_columns import ScopeColumn
@@ -370,7 +370,11 @@ def _is_scope(connection: BaseDatabaseWrapper, binding: Binding, column: str) ->
     """The condition that a stored scope is that of a row of the enclosing statement."""
     assert binding.scope is not None  # noqa: S101 (the callers have asked)
     scope = connection.ops.quote_name("scope")
-    outer = _of_outer(connection, binding, column)
+    outer = _as_text(connection, binding.scope, column)
+    if is_mariadb(connection):
+        # MariaDB caches what a subquery returns, by the column's own collation: Acme gets acme's.
+        # It caches nothing for a function that may have side effects; this one has none.
+        outer = f"IF(BENCHMARK(0, 0) = 0, {outer}, NULL)"
     if connection.vendor == "mysql" and isinstance(target_of(binding.scope), _TEXTS):
         # Columns with two binary collations, such as utf8mb4_0900_bin, can't be compared directly.
         outer = f"CONVERT({outer} USING utf8mb4) COLLATE {_EXACT}"
@@ -398,14 +402,3 @@ def _unpadded(connection: BaseDatabaseWrapper, field: AnyField, column: str) -> 
     if connection.vendor != "mysql" or not isinstance(target_of(field), _TEXTS):
         return ""
     return f" AND {column} = TRIM(TRAILING ' ' FROM {column})"
-
-
-def _of_outer(connection: BaseDatabaseWrapper, binding: Binding, column: str) -> str:
-    """A column of the enclosing statement as text, for a condition in a subquery."""
-    assert binding.scope is not None  # noqa: S101 (the callers have asked)
-    text = _as_text(connection, binding.scope, column)
-    if getattr(connection, "mysql_is_mariadb", False):
-        # MariaDB caches what a subquery returns, by the column's own collation: Acme gets acme's.
-        # It caches nothing for a function that may have side effects; this one has none.
-        return f"IF(BENCHMARK(0, 0) = 0, {text}, NULL)"
-    return text

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from django.core.management import CommandError
 from django.db import connections
 
-from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.findings import findings_of, unsearchable
 from ttl_odm.django.management.options import (
     NO_MODELS,
+    TTLCommand,
     add_option,
     add_selection,
     labels,

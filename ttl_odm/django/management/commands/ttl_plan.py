@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.core.management import CommandError
 
-from ttl_odm.django.management.base import TTLCommand
-from ttl_odm.django.management.options import add_database, add_option, model_named
+from ttl_odm.django.management.options import TTLCommand, add_database, add_option, model_named
 from ttl_odm.django.policy.bindings import binding_of, bindings
 from ttl_odm.errors import InvalidTTL, TTLConfigurationError
 from ttl_odm.forecast import Forecast, planned_policy

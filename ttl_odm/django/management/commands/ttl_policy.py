@@ -12,8 +12,7 @@ from django.core.management import CommandError
 from django.db import router
 
 from ttl_odm.core.policy import TTL
-from ttl_odm.django.management.base import TTLCommand
-from ttl_odm.django.management.options import add_database, add_option, model_named
+from ttl_odm.django.management.options import TTLCommand, add_database, add_option, model_named
 from ttl_odm.django.purge.errors import store_errors
 from ttl_odm.errors import TTLError
 from ttl_odm.stored.approval import (

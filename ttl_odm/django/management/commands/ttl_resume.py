@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import CommandError
 
-from ttl_odm.django.management.base import TTLCommand
-from ttl_odm.django.management.options import add_databases, add_option, aliases
+from ttl_odm.django.management.options import TTLCommand, add_databases, add_option, aliases
 from ttl_odm.django.sweep.store import DjangoStore
 from ttl_odm.errors import TTLError
 from ttl_odm.sweeper import Sweeper

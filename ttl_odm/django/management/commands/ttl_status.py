@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ttl_odm.django.management.base import TTLCommand
 from ttl_odm.django.management.options import (
     NO_MODELS,
+    TTLCommand,
     add_option,
     add_selection,
     labels,

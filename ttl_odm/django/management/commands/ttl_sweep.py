@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import CommandError
 
-from ttl_odm.django.management.base import TTLCommand
-from ttl_odm.django.management.options import NO_MODELS, add_option, add_selection, stores
+from ttl_odm.django.management.options import (
+    NO_MODELS,
+    TTLCommand,
+    add_option,
+    add_selection,
+    stores,
+)
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sweeper import Sweeper, SweepReport, stop_on_signals
 from ttl_odm.sweeper.command_line import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.management import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ttl_odm.django.management.base import TTLCommand
+from ttl_odm.django.management.options import TTLCommand
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events import text
 from ttl_odm.events.django.outbox import TableOutbox
