@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ttl_odm.core.values import MAX_TTL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper import Pace
 
@@ -269,11 +269,6 @@ class Family(ABC):
         """Convert the driver's value of a column of instants to an aware datetime in UTC."""
         since: timedelta = value * self._unit
         return EPOCH + since
-
-    def reader(self) -> Callable[[Any], datetime | None]:
-        """Return `from_storage` as one function, which also takes NULL; it runs for each row."""
-        unit = self._unit
-        return lambda value: None if value is None else EPOCH + value * unit
 
     def takes_tried_inserts(self, schema: str | None, table: str) -> str:  # noqa: ARG002
         """Return the query, of one value, whether a table lets INSERTs be tried: `tries_inserts`.

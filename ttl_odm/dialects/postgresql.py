@@ -9,14 +9,14 @@ judges the row at the moment it writes.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ttl_odm.core.values import MAX_TTL
 from ttl_odm.dialects.family import ISO_PATTERN, ErrorCodes, Family, as_value
 from ttl_odm.sweeper import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 def relation(schema: str | None, name: str) -> str:
@@ -203,11 +203,6 @@ class PostgreSQL(Family):
             value = datetime.strptime(value, f"%Y-%m-%d %H:%M:%S{fraction}%z")
         # psycopg answers in the session's time zone, asyncpg in UTC.
         return value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
-
-    def reader(self) -> Callable[[Any], datetime | None]:
-        """Return `from_storage` for NULL, too."""
-        from_storage = self.from_storage
-        return lambda value: None if value is None else from_storage(value)
 
     # --- DDL on tables that are in use ---------------------------------------------------------
     #

@@ -66,7 +66,7 @@ from sqlalchemy.sql import functions, operators
 from sqlalchemy.sql.functions import FunctionElement
 
 from ttl_odm.core.values import row_ttl
-from ttl_odm.dialects import Family
+from ttl_odm.dialects import EPOCH, Family
 from ttl_odm.dialects.errors import heed
 from ttl_odm.dialects.families import GROUP, PAGE, brought_family
 from ttl_odm.dialects.mysql import MySQL
@@ -96,6 +96,8 @@ class Clock(Family):
     Attributes:
         storage: The type of ``_ts``.
         counting: `counting_ttl` as the text of a `SQLTemplate`, by whether a CHECK is there.
+        converts: Whether columns may store other values than comparisons have: only then is there a
+            `column_types_query`.
     """
 
     def __init__(self) -> None:
@@ -107,6 +109,7 @@ class Clock(Family):
             is_checked: self.counting_ttl("{0}", is_checked=is_checked)
             for is_checked in (True, False)
         }
+        self.converts = type(self).column_types_query is not Family.column_types_query
 
     def span(self, seconds: SQL) -> SQL:
         """A number of seconds as an expression that can be added to ``_ts`` or taken from it.
@@ -451,7 +454,12 @@ class LastModified(TypeDecorator[datetime]):
         coltype: object,  # noqa: ARG002 - SQLAlchemy's signature
     ) -> Any:
         """Read an aware datetime in UTC, without `TypeDecorator`'s detours: it runs per row."""
-        return clock_of(dialect).reader()
+        clock = clock_of(dialect)
+        if clock.per_second is None:
+            from_storage = clock.from_storage
+            return lambda value: None if value is None else from_storage(value)
+        unit = timedelta(seconds=1) // clock.per_second
+        return lambda value: None if value is None else EPOCH + value * unit
 
 
 _NOWS: Final = (
