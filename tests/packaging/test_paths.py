@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 PINS = {
     ("sqlalchemy", "select"): (10, 3),
-    ("sqlalchemy", "insert_over_expired"): (15, 12),
+    ("sqlalchemy", "insert_over_expired"): (14, 9),
     # policy/references: a Table of one name in two bases may have a policy and a rule.
     ("sqlalchemy", "touch"): (13, 7),
     ("sqlalchemy", "one_batch"): (27, 23),

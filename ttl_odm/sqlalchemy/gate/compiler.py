@@ -46,12 +46,13 @@ from ttl_odm.sqlalchemy.gate.execution import (
 )
 from ttl_odm.sqlalchemy.gate.preparations import (
     ChangedReferences,
+    InnerInserts,
     SeenDefault,
     Several,
     StampedBase,
 )
 from ttl_odm.sqlalchemy.keys.updates import MetRows, UpdatedKeys
-from ttl_odm.sqlalchemy.keys.write_keys import InnerInserts, InsertedKeys
+from ttl_odm.sqlalchemy.keys.write_keys import InsertedKeys
 from ttl_odm.sqlalchemy.policy.bindings import binding_of, may_be_second, sub_binding_of
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, grouped, includes_expired
 from ttl_odm.sqlalchemy.policy.second_tables import is_migrating

@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Update, or_, update
+from sqlalchemy import Insert, Update, or_, update
 from sqlalchemy.exc import CompileError
+from sqlalchemy.sql import visitors
 
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer, referred_rows
 from ttl_odm.sqlalchemy.keys.table_keys import with_sources
 from ttl_odm.sqlalchemy.keys.updates import TargetLookup
+from ttl_odm.sqlalchemy.keys.write_keys import TakenKeys
 from ttl_odm.sqlalchemy.policy.bindings import first_of
 from ttl_odm.sqlalchemy.policy.predicate import KEEP_LAST_MODIFIED, base_row_written
 from ttl_odm.sqlalchemy.policy.references import Change
 from ttl_odm.sqlalchemy.purge.statements import in_subquery
-from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled
+from ttl_odm.sqlalchemy.rewrite.writes import Stamp, filled, inner_rows
 
 if TYPE_CHECKING:
+    from sqlalchemy import Dialect, Table
     from sqlalchemy.engine.default import DefaultExecutionContext
     from typing_extensions import Self
 
@@ -167,3 +170,32 @@ class StampedBase:
                 matched = in_subquery(roots, target.matched(parameters, *own))
                 reclaimer.execute(stamp.where(matched))
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class InnerInserts:
+    """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
+
+    taken: TakenKeys
+
+    @classmethod
+    def of(cls, table: Table, dialect: Dialect) -> InnerInserts | None:
+        """Return this for INSERTs into a table; None if no expired row can be in their way."""
+        taken = TakenKeys.of(table, dialect)
+        return None if taken is None else cls(taken)
+
+    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
+        """Delete the expired rows that hold a key which one of the INSERTs takes."""
+        reclaimer = KeyReclaimer.of(context, current=current)
+        whole = compat.invoked(context)
+        inserts = [
+            element
+            for element in visitors.iterate(whole)
+            if isinstance(element, Insert) and element is not whole
+            if compat.original(element.table) is self.taken.conflicting.table
+        ]
+        return sum(
+            self.taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
+            for inner in inserts
+            for parameters in context.compiled_parameters
+        )

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Table, and_, inspect, not_, select
@@ -72,16 +72,34 @@ _BATCH: Final = 200
 """Rows that one statement names by their keys: SQLite nests conditions at most 1,000 deep."""
 
 
-def purge_conditions(binding: Binding) -> tuple[object, ...]:
-    """Return what `must_select_first` depends on; it changes with each declared model or purge."""
-    owner = binding.default.owner
-    return (
-        len(binding.first.table.metadata.tables),
-        bound_tables.changes,
+class PurgeConditions(NamedTuple):
+    """What `must_select_first` depends on; it changes with each declared model or purge.
+
+    Attributes:
+        schema: Changes with each table that is declared, or gets a policy or a rule.
+        purge: The model's own declarations, as the next two.
+        recorded: Whether each model that a cascade reaches is recorded.
+    """
+
+    schema: tuple[int, int]
+    purge: object
+    archive: object
+    on_purged: object
+    recorded: tuple[bool, ...]
+
+
+def purge_conditions(binding: Binding, before: PurgeConditions | None = None) -> PurgeConditions:
+    """Return the present conditions of a policy; `before` are those that were returned last."""
+    owner, table = binding.default.owner, binding.first.table
+    schema = len(table.metadata.tables), bound_tables.changes
+    # Mostly a cascade reaches no model, and only another schema can change that.
+    reaches_none = before is not None and before.schema == schema and not before.recorded
+    return PurgeConditions(
+        schema,
         getattr(owner, "__ttl_purge__", DELETE),
         getattr(owner, "__ttl_archive__", None),
         getattr(owner, "__ttl_on_purged__", None),
-        Change(binding.first.table).recorded(),
+        () if reaches_none else Change(table).recorded(),
     )
 
 
@@ -92,7 +110,7 @@ def must_select_first(binding: Binding, dialect: Dialect) -> bool:
     sessions that then insert deadlock. A plain read locks nothing. And a default that others may
     change is locked only if there is a row to delete by it.
     """
-    *_, purge, archive, on_purged, _ = purge_conditions(binding)
+    _, purge, archive, on_purged, _ = purge_conditions(binding)
     return (
         dialect.name in MYSQL_FAMILY
         or (not binding.source.is_known and clock_of(dialect).locks_rows)
@@ -452,6 +470,43 @@ class KeyReclaimer:
             referred = referred_rows(consequence, parent.table, rows)
             refers = referring(consequence, referred.options(include_expired()))
             yield _as_now(refers) if self.current else refers
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictingRows:
+    """The rows that may hold a key of a table with a policy, or of a joined subclass (`sub`)."""
+
+    binding: Binding
+    sub: SubBinding | None = None
+
+    @property
+    def table(self) -> Table:
+        """The table with the keys."""
+        return self.binding.table if self.sub is None else self.sub.table
+
+    def at_root(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+        """Return a condition on the table with the keys as one on the table with the policy."""
+        return at_root(self.sub, condition)
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that meet a condition; return how many."""
+        return reclaimer.displace(self.binding, self.at_root(condition))
+
+
+@dataclass(frozen=True, slots=True)
+class RuledRows:
+    """The rows of a table with a rule that may hold a key; otherwise like `ConflictingRows`."""
+
+    rule: Rule
+
+    @property
+    def table(self) -> Table:
+        """The table with the keys."""
+        return self.rule.table
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that meet a condition; return how many."""
+        return reclaimer.displace_ruled(self.rule, condition)
 
 
 def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:

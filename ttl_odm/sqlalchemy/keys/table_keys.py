@@ -1,4 +1,4 @@
-"""The keys of a table, and the values that rows have in them: `Key`, `NamedKey`.
+"""The keys of a table, and the values that rows have in them, as they are stored: `Key`.
 
 A column rounds, pads and truncates its values: 1.236 becomes 1.24 in a NUMERIC(10, 2), a datetime
 becomes a day in a DATE. A comparison does none of that, so an expired row with the stored value
@@ -69,7 +69,7 @@ from ttl_odm.sqlalchemy.rewrite.writes import as_element, uniques
 from ttl_odm.sqlalchemy.time.clock import clock_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from sqlalchemy import Dialect, FromClause, Select, Table
     from sqlalchemy.types import TypeEngine
@@ -321,61 +321,6 @@ def keys_of(table: Table, dialect: Dialect) -> list[Key]:
             key = replace(key, equates_nulls=True)
         keys.append(key)
     return keys
-
-
-class NamedKey:
-    """A key, and the names under which a row has the values of its columns.
-
-    Rows lack the columns that are `made`: the database gives these the same SQL in every row.
-    """
-
-    __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names", "needs_all")
-
-    def __init__(
-        self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
-    ) -> None:
-        named = [
-            pair for pair in zip(key.columns, names, strict=True) if pair[0] not in (made or ())
-        ]
-        self.key = key
-        self.columns = tuple([column for column, _ in named])
-        self.names = tuple([name for _, name in named])
-        self.made = {column: as_sql(value, column) for column, value in (made or {}).items()}
-        self.is_plain = key.is_plain
-        self.needs_all = key.is_plain or key.equates_nulls
-        computed: list[tuple[Column[Any], Any]] = [(c, c.computed) for c in key.generated]
-        always = [*self.made.items(), *((column, sql.sqltext) for column, sql in computed)]
-        self._always_converted = [
-            column
-            for column, sql in always
-            if not (is_kept(sql, column) or (key.equates_nulls and is_null(sql)))
-        ]
-
-    def with_nulls(self, names: Collection[str]) -> NamedKey:
-        """Return the key for rows that have NULL under some of the names."""
-        named = dict(zip(self.columns, self.names, strict=True))
-        nulls = {column: None for column, name in named.items() if name in names}
-        every = [named.get(column, "") for column in self.key.columns]
-        return NamedKey(self.key, every, {**self.made, **nulls})
-
-    def converted(self, rows: Sequence[Row]) -> Iterator[Column[Any]]:
-        """Yield the columns that may store something else than the rows' values."""
-        yield from self._always_converted
-        for column, name in zip(self.columns, self.names, strict=True):
-            if not all(is_kept(row.get(name), column) for row in rows):
-                yield column
-
-    def values_of(self, row: Row) -> tuple[Any, ...] | None:
-        """Return a row's values in the key, or None if they can't conflict with any.
-
-        Columns with a NULL among them conflict with nothing, nor does a value that isn't known
-        beforehand. Expressions may turn a NULL into a value. Where NULL is a value like others,
-        such rows need a key of their own (`with_nulls`).
-        """
-        values = tuple([row.get(name) for name in self.names])
-        if self.needs_all:
-            return None if any(value is None for value in values) else values
-        return values if all(name in row for name in self.names) else None
 
 
 def with_sources(column: Column[Any], *computed: Column[Any]) -> Iterator[Column[Any]]:

@@ -39,7 +39,6 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
-from sqlalchemy.sql import visitors
 
 from ttl_odm.dialects import MYSQL_FAMILY
 from ttl_odm.sqlalchemy.compat import (
@@ -53,18 +52,21 @@ from ttl_odm.sqlalchemy.compat import (
 )
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import (
+    ConflictingRows,
     KeyReclaimer,
-    at_root,
+    RuledRows,
     must_select_first,
     purge_conditions,
     with_hint,
 )
 from ttl_odm.sqlalchemy.keys.table_keys import (
     Key,
-    NamedKey,
+    as_sql,
     as_stored,
     forms_of,
     in_form,
+    is_kept,
+    is_null,
     is_sql,
     keys_of,
 )
@@ -73,17 +75,16 @@ from ttl_odm.sqlalchemy.policy.predicate import expired_in
 from ttl_odm.sqlalchemy.policy.references import rule_of
 from ttl_odm.sqlalchemy.purge.statements import PurgeDelete, chunks
 from ttl_odm.sqlalchemy.rewrite.selections import selected_columns, selected_rows
-from ttl_odm.sqlalchemy.rewrite.writes import has_writes, inner_rows, parameters_of, rows_of
+from ttl_odm.sqlalchemy.rewrite.writes import has_writes, parameters_of, rows_of
+from ttl_odm.sqlalchemy.time.clock import clock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import CompoundSelect, Delete, Dialect, Select, Table
     from sqlalchemy.engine.default import DefaultExecutionContext
-    from typing_extensions import Self
 
-    from ttl_odm.sqlalchemy.policy.bindings import Binding, SubBinding
-    from ttl_odm.sqlalchemy.policy.rules import Rule
+    from ttl_odm.sqlalchemy.keys.displace import PurgeConditions
 
     Row = Mapping[str, Any]
 
@@ -110,7 +111,7 @@ class TakenKeys:
         self.conflicting = conflicting
         self.keys = tuple(keys)
         self._columns = tuple(dict.fromkeys(c for key in self.keys for c in key.columns))
-        self._purge = conflicting.purge_of(NamedKey(key, key.names) for key in self.keys)
+        self._purge = _purge_of(conflicting, [NamedKey(key, key.names) for key in self.keys])
 
     @classmethod
     def of(
@@ -188,24 +189,19 @@ class TakenKeys:
         return sum([self.conflicting.displace(reclaimer, same) for same in conditions])
 
 
-class _KeysOfInsert:
-    """Before an INSERT: the keys that it takes."""
+class InsertedKeys:
+    """Before an INSERT: the keys of its rows."""
 
     def __init__(self, taken: TakenKeys) -> None:
         self._taken = taken
+        self._purge: KeyPurge | RuledPurge | None = None
+        """Set after the first execution, if the rows are the statement's parameters."""
 
     @classmethod
-    def of(cls, table: Table, dialect: Dialect) -> Self | None:
+    def of(cls, table: Table, dialect: Dialect) -> InsertedKeys | None:
         """Return this for an INSERT into a table; None if no expired row can be in its way."""
         taken = TakenKeys.of(table, dialect)
         return None if taken is None else cls(taken)
-
-
-class InsertedKeys(_KeysOfInsert):
-    """Before an INSERT: the keys of its rows."""
-
-    _purge: KeyPurge | RuledPurge | None = None
-    """Set after the first execution, if the rows are the statement's parameters."""
 
     def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
         """Delete the expired rows that hold a key of the INSERT that is about to run."""
@@ -217,7 +213,7 @@ class InsertedKeys(_KeysOfInsert):
         if not (selected_names(statement) or value_lists(statement)):
             keys = self._named_keys(statement, parameters[0])
             if keys is not None:  # the names are the same in every execution
-                self._purge = self._taken.conflicting.purge_of(keys)
+                self._purge = _purge_of(self._taken.conflicting, keys)
                 return self._purge.free(reclaimer, parameters)
         rows = () if selected_names(statement) else rows_of(statement, parameters)
         return self._taken.free_for_insert(reclaimer, statement, rows, parameters[0])
@@ -244,49 +240,59 @@ class InsertedKeys(_KeysOfInsert):
         return keys
 
 
-class InnerInserts(_KeysOfInsert):
-    """Before a statement with INSERTs into one table in its CTEs: the keys of their rows."""
+class NamedKey:
+    """A key, and the names under which a row has the values of its columns.
 
-    def prepare(self, context: DefaultExecutionContext, *, current: bool = False) -> int:
-        """Delete the expired rows that hold a key which one of the INSERTs takes."""
-        reclaimer = KeyReclaimer.of(context, current=current)
-        whole = invoked(context)
-        inserts = [
-            element
-            for element in visitors.iterate(whole)
-            if isinstance(element, Insert) and element is not whole
-            if original(element.table) is self._taken.conflicting.table
+    Rows lack the columns that are `made`: the database gives these the same SQL in every row.
+    """
+
+    __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names", "needs_all")
+
+    def __init__(
+        self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
+    ) -> None:
+        named = [
+            pair for pair in zip(key.columns, names, strict=True) if pair[0] not in (made or ())
         ]
-        return sum(
-            self._taken.free_for_insert(reclaimer, inner, inner_rows(inner, parameters), parameters)
-            for inner in inserts
-            for parameters in context.compiled_parameters
-        )
+        self.key = key
+        self.columns = tuple([column for column, _ in named])
+        self.names = tuple([name for _, name in named])
+        self.made = {column: as_sql(value, column) for column, value in (made or {}).items()}
+        self.is_plain = key.is_plain
+        self.needs_all = key.is_plain or key.equates_nulls
+        computed: list[tuple[Column[Any], Any]] = [(c, c.computed) for c in key.generated]
+        always = [*self.made.items(), *((column, sql.sqltext) for column, sql in computed)]
+        self._always_converted = [
+            column
+            for column, sql in always
+            if not (is_kept(sql, column) or (key.equates_nulls and is_null(sql)))
+        ]
 
+    def with_nulls(self, names: Collection[str]) -> NamedKey:
+        """Return the key for rows that have NULL under some of the names."""
+        named = dict(zip(self.columns, self.names, strict=True))
+        nulls = {column: None for column, name in named.items() if name in names}
+        every = [named.get(column, "") for column in self.key.columns]
+        return NamedKey(self.key, every, {**self.made, **nulls})
 
-@dataclass(frozen=True, slots=True)
-class ConflictingRows:
-    """The rows that may hold a key of a table with a policy, or of a joined subclass (`sub`)."""
+    def converted(self, rows: Sequence[Row]) -> Iterator[Column[Any]]:
+        """Yield the columns that may store something else than the rows' values."""
+        yield from self._always_converted
+        for column, name in zip(self.columns, self.names, strict=True):
+            if not all(is_kept(row.get(name), column) for row in rows):
+                yield column
 
-    binding: Binding
-    sub: SubBinding | None = None
+    def values_of(self, row: Row) -> tuple[Any, ...] | None:
+        """Return a row's values in the key, or None if they can't conflict with any.
 
-    @property
-    def table(self) -> Table:
-        """The table with the keys."""
-        return self.binding.table if self.sub is None else self.sub.table
-
-    def at_root(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-        """Return a condition on the table with the keys as one on the table with the policy."""
-        return at_root(self.sub, condition)
-
-    def purge_of(self, keys: Iterable[NamedKey]) -> KeyPurge:
-        """Return what frees keys whose values are plain."""
-        return KeyPurge(self, keys)
-
-    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        """Delete the expired rows that meet a condition; return how many."""
-        return reclaimer.displace(self.binding, self.at_root(condition))
+        Columns with a NULL among them conflict with nothing, nor does a value that isn't known
+        beforehand. Expressions may turn a NULL into a value. Where NULL is a value like others,
+        such rows need a key of their own (`with_nulls`).
+        """
+        values = tuple([row.get(name) for name in self.names])
+        if self.needs_all:
+            return None if any(value is None for value in values) else values
+        return values if all(name in row for name in self.names) else None
 
 
 class _Shape(NamedTuple):
@@ -310,10 +316,10 @@ class _Shape(NamedTuple):
 class KeyPurge:
     """Frees keys whose values are plain; each `NamedKey` names its columns in the rows."""
 
-    def __init__(self, conflicting: ConflictingRows, keys: Iterable[NamedKey]) -> None:
+    def __init__(self, conflicting: ConflictingRows, keys: Sequence[NamedKey]) -> None:
         """Build nothing yet: statements depend on the dialect, and on the values of the rows."""
         self._conflicting = conflicting
-        self._keys = tuple(keys)
+        self._keys = keys
         self._has_tuples = any(len(key.names) > 1 for key in self._keys)
         self._width = sum(len(key.names) for key in self._keys) or 1
         self._has_expressions = not all(key.is_plain for key in self._keys)
@@ -321,16 +327,18 @@ class KeyPurge:
         self._equating_nulls = [key for key in self._keys if key.key.equates_nulls and key.names]
         self._with_nulls: dict[tuple[NamedKey, frozenset[str]], KeyPurge] = {}
         """By key, and by the names under which rows have NULL in it."""
-        self._conditions: tuple[object, ...] | None = None
+        self._conditions: PurgeConditions | None = None
         self._selects_first = False
+        self._converts = False
         self._statements: dict[_Shape, Select[Any] | CompoundSelect[Any] | Delete] = {}
 
     def free(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> int:
         """Delete the expired rows that hold a key which rows are about to take; return how many."""
         dialect, binding = reclaimer.dialect, self._conflicting.binding
-        conditions = purge_conditions(binding)
+        conditions = purge_conditions(binding, self._conditions)
         if conditions != self._conditions:  # since then, models or purges have been declared
             self._selects_first = must_select_first(binding, dialect)
+            self._converts = clock_of(dialect).converts
             self._statements = {}
             self._conditions = conditions
         deleted = self._free_nulls(reclaimer, rows) if self._equating_nulls else 0
@@ -368,13 +376,15 @@ class KeyPurge:
             for nulls, some in by_nulls.items():
                 purge = self._with_nulls.get((key, nulls))
                 if purge is None:
-                    purge = self._conflicting.purge_of([key.with_nulls(nulls)])
+                    purge = KeyPurge(self._conflicting, [key.with_nulls(nulls)])
                     self._with_nulls[key, nulls] = purge
                 deleted += purge.free(reclaimer, some)
         return deleted
 
     def _forms(self, reclaimer: KeyReclaimer, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
         """Return the SQL for what columns store, where they may convert these rows' values."""
+        if not self._converts:
+            return ()
         columns = {column.name for key in self._keys for column in key.converted(rows)}
         if not columns:
             return ()
@@ -517,26 +527,6 @@ class KeyPurge:
 
 
 @dataclass(frozen=True, slots=True)
-class RuledRows:
-    """The rows of a table with a rule that may hold a key; otherwise like `ConflictingRows`."""
-
-    rule: Rule
-
-    @property
-    def table(self) -> Table:
-        """The table with the keys."""
-        return self.rule.table
-
-    def purge_of(self, keys: Iterable[NamedKey]) -> RuledPurge:
-        """Return what frees keys whose values are plain."""
-        return RuledPurge(self, tuple(keys))
-
-    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        """Delete the expired rows that meet a condition; return how many."""
-        return reclaimer.displace_ruled(self.rule, condition)
-
-
-@dataclass(frozen=True, slots=True)
 class RuledPurge:
     """Frees keys whose values are plain, like `KeyPurge`."""
 
@@ -556,6 +546,15 @@ class RuledPurge:
                 held = named.key.held_by({**made, **values}, reclaimer)
                 if held is not None:
                     yield held
+
+
+def _purge_of(
+    conflicting: ConflictingRows | RuledRows, keys: Sequence[NamedKey]
+) -> KeyPurge | RuledPurge:
+    """Return what frees keys whose values are plain."""
+    if isinstance(conflicting, RuledRows):
+        return RuledPurge(conflicting, keys)
+    return KeyPurge(conflicting, keys)
 
 
 def _displace_any(
