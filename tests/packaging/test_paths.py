@@ -25,8 +25,7 @@ pytestmark = pytest.mark.slow
 PINS = {
     ("sqlalchemy", "select"): (10, 3),
     ("sqlalchemy", "insert_over_expired"): (14, 9),
-    # policy/references: a Table of one name in two bases may have a policy and a rule.
-    ("sqlalchemy", "touch"): (13, 7),
+    ("sqlalchemy", "touch"): (12, 7),
     ("sqlalchemy", "one_batch"): (27, 23),
     ("sqlalchemy", "idle_sweep"): (24, 20),
     ("django", "find"): (10, 8),

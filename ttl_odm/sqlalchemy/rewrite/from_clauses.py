@@ -62,7 +62,7 @@ from ttl_odm.sqlalchemy.policy.bindings import (
     sub_binding_of,
 )
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
-from ttl_odm.sqlalchemy.policy.references import rule_of
+from ttl_odm.sqlalchemy.policy.references import RULE_KEY, rule_of
 from ttl_odm.sqlalchemy.policy.second_tables import carry_over, may_get_policy
 from ttl_odm.sqlalchemy.rewrite.statement_rules import StatementRule
 
@@ -163,7 +163,7 @@ class LiveRows:
         live_keys = rows.add_columns(*theirs).distinct().subquery()
         return tuple_(*own).in_(select(*live_keys.c))
 
-    def sealed(self, source: FromClause) -> Any:
+    def sealed(self, source: FromClause) -> FromClause | LiveSource:
         """Return the FROM element with every table in it replaced by its live rows."""
         if isinstance(source, Join):
             left, right = self.sealed(source.left), self.sealed(source.right)
@@ -315,7 +315,7 @@ class LiveSource(ClauseElement):
     def _from_objects(self) -> list[FromClause]:
         return self.element._from_objects  # noqa: SLF001 (a subclass's)
 
-    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
+    def self_group(self, against: object = None) -> LiveSource:  # noqa: ARG002 - SQLAlchemy's signature
         """Return the element itself: it is rendered in parentheses."""
         return self
 
@@ -358,15 +358,17 @@ def binding_of_source(source: object, dialect: Dialect | None = None) -> Binding
 
 def statement_rule_of(table: object) -> StatementRule | None:
     """Return the rule of a table, as statements meet it; None if it has none."""
+    if RULE_KEY not in getattr(original(table), "info", ()):  # as nearly always
+        return None
     rule = rule_of(table)
     return rule if isinstance(rule, StatementRule) else None
 
 
-def outer_joins(plan: Callable[..., Any]) -> Callable[..., Any]:
+def outer_joins(plan: Callable[..., Any]) -> Callable[..., object]:
     """Let the planner of a joined eager load choose an outer join if rows may have expired."""
 
     @wraps(plan)
-    def planned(loader: Any, compile_state: Any, *rest: Any) -> Any:
+    def planned(loader: object, compile_state: object, *rest: object) -> object:
         result = plan(loader, compile_state, *rest)
         if any(map(_may_expire, inner_joined(loader, compile_state))):
             return join_outer(compile_state, result)
