@@ -290,7 +290,7 @@ class _ConditionColumns:
         self._tables: dict[int, list[exp.Table]] = {}
         self._columns: dict[int, set[str]] = {id(table): set() for table in tables}
         for table in tables:
-            self._tables.setdefault(id(_query_of(table)), []).append(table)
+            self._tables.setdefault(id(table.find_ancestor(*_QUERIES)), []).append(table)
         for column in tree.find_all(exp.Column):
             self._note(column)
 
@@ -316,7 +316,3 @@ class _ConditionColumns:
                         self._columns[id(table)].add(column.name.lower())
                     return
                 in_condition = False
-
-
-def _query_of(table: exp.Table) -> Any | None:
-    return table.find_ancestor(*_QUERIES)

@@ -39,9 +39,10 @@ from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlalchemy import Connection, Engine, TableClause, TextClause
+    from sqlalchemy import Connection, Engine, Select, TableClause, TextClause
     from sqlalchemy.engine import Dialect
     from sqlalchemy.engine.default import DefaultExecutionContext
+    from sqlalchemy.engine.interfaces import ExecutionContext
     from sqlalchemy.sql.compiler import SQLCompiler
 
     from ttl_odm.guard.sqlalchemy.reports import Answer
@@ -146,7 +147,7 @@ def _rewritten(leaks: RawLeaks, rows_of: Callable[[Table], str]) -> str:
     return replaced(leaks.sql, list(tables), lambda source: rows_of(tables[source]))
 
 
-def _live_rows(table: Table) -> Any:
+def _live_rows(table: Table) -> Select[tuple[object]]:
     """Return a SELECT to which the gate adds the predicate."""
     return select(literal_column("*")).select_from(table)
 
@@ -176,7 +177,7 @@ class GuardedCompiler(Compiler):
     ttl_let_through = False
     """Whether a piece was not checked because a migration was running."""
 
-    def visit_textclause(self, textclause: TextClause, *args: object, **kw: object) -> Any:
+    def visit_textclause(self, textclause: TextClause, *args: object, **kw: object) -> str:
         """Check ``text()``: a statement, an element of FROM, or a piece of another statement."""
         if not self.stack:
             compiled_statements[id(self)] = self  # for a policy that is declared later
@@ -192,9 +193,9 @@ class GuardedCompiler(Compiler):
         marked, rows = _marked(self, text, "piece")
         return _filled(super().escape_literal_column(marked), rows)  # type: ignore[no-untyped-call]
 
-    def visit_table(self, table: TableClause, **kw: Any) -> Any:  # type: ignore[override]
+    def visit_table(self, table: TableClause, **kw: object) -> str:  # type: ignore[override]
         """Check ``table()``, or a Table without the policy's columns: both are raw names."""
-        rendered = super().visit_table(table, **kw)  # type: ignore[no-untyped-call]
+        rendered: str = super().visit_table(table, **kw)  # type: ignore[no-untyped-call]
         if not kw.get("asfrom") or binding_of_source(table, self.dialect) or not is_unknown(table):
             return rendered
         name = table.name.lower()
@@ -281,12 +282,12 @@ class GuardedContext(Context):
         cls,
         dialect: Any,
         connection: Connection,
-        dbapi_connection: Any,
+        dbapi_connection: object,
         execution_options: Mapping[str, object],
-        compiled: Any,
-        *rest: Any,
-        **kw: Any,
-    ) -> Any:
+        compiled: SQLCompiler,
+        *rest: object,
+        **kw: object,
+    ) -> ExecutionContext:
         """Report the leaks of a compiled statement."""
         compiled = recompiled(compiled)
         if getattr(compiled, "ttl_let_through", False) and not is_migrating(dialect):
@@ -296,7 +297,7 @@ class GuardedContext(Context):
         if leaking and not execution_options.get(INCLUDE_EXPIRED):
             for leaks in leaking:
                 dialect.ttl_odm_guard.report(leaks)
-        make: Any = super()._init_compiled
+        make: Callable[..., ExecutionContext] = super()._init_compiled
         return make(dialect, connection, dbapi_connection, execution_options, compiled, *rest, **kw)
 
     @classmethod
@@ -304,13 +305,13 @@ class GuardedContext(Context):
         cls,
         dialect: Any,
         connection: Connection,
-        dbapi_connection: Any,
+        dbapi_connection: object,
         execution_options: Mapping[str, object],
         statement: str,
-        parameters: Any,
-    ) -> Any:
+        parameters: object,
+    ) -> ExecutionContext:
         """Check the driver's own SQL."""
         if not execution_options.get(INCLUDE_EXPIRED):
             statement = dialect.ttl_odm_guard.driver_sql(statement)
-        make: Any = super()._init_statement
+        make: Callable[..., ExecutionContext] = super()._init_statement
         return make(dialect, connection, dbapi_connection, execution_options, statement, parameters)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import Table
 
@@ -111,8 +111,8 @@ def _names_of_different(tables: Sequence[Table]) -> str | None:
     if not any(rules) or len({rule and rule.meaning() for rule in rules}) == 1:
         return names_of_different_policies(tables)
     bindings = [root_of(table) for table in tables]
-    owners: list[Any] = [
-        rule.owner if rule else binding and binding.default.owner
+    owners: list[type | None] = [
+        rule.owner if rule else None if binding is None else binding.default.owner
         for rule, binding in zip(rules, bindings, strict=True)
     ]
     names = (f"{owner.__module__}.{owner.__name__}" for owner in owners if owner is not None)
@@ -166,13 +166,12 @@ def _escaped_in(sql: str) -> str | None:
 def _spelled_in(sql: str) -> Iterator[Table]:
     """Yield the tables with a policy whose names are in a text, even in literals and comments."""
     lowered = sql.lower()
-    return (table for table in gated_tables if _is_spelled_in(table.name.lower(), lowered))
-
-
-def _is_spelled_in(name: str, sql: str) -> bool:
-    return name in sql or any(
-        mark in name and name.replace(mark, escaped) in sql for mark, escaped in _ESCAPES
-    )
+    for table in gated_tables:
+        name = table.name.lower()
+        if name in lowered or any(
+            mark in name and name.replace(mark, escaped) in lowered for mark, escaped in _ESCAPES
+        ):
+            yield table
 
 
 def tables_named(sql: str, raw: RawSQL) -> Iterator[Table]:

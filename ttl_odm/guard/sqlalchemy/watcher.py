@@ -36,7 +36,9 @@ from ttl_odm.sqlalchemy.policy.references import gated_tables
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import ClauseElement, Connection, Engine, Table
+    from sqlalchemy.engine import Compiled
+    from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.guard.tables import Kind
 
@@ -79,7 +81,14 @@ def assert_no_leaks(watched: Any) -> Iterator[list[Leak]]:
     """
     leaks: list[Leak] = []
 
-    def look(_conn: Connection, _cursor: Any, sql: str, _values: Any, context: Any, _: Any) -> None:
+    def look(
+        _connection: Connection,
+        _cursor: object,
+        sql: str,
+        _values: object,
+        context: DefaultExecutionContext,
+        _many: object,
+    ) -> None:
         tables = _leaking(sql, context)
         if tables:
             leaks.append(Leak(tables, sql, line_of_user()))
@@ -135,7 +144,7 @@ class _Raw(NamedTuple):
     marks: Marks = Marks.NAMED
 
 
-def _leaking(sql: str, context: Any) -> tuple[str, ...]:
+def _leaking(sql: str, context: DefaultExecutionContext) -> tuple[str, ...]:
     """Return the TTL tables that a statement reads while bypassing the gate."""
     if context.execution_options.get(INCLUDE_EXPIRED):
         return ()
@@ -153,7 +162,7 @@ def _leaking(sql: str, context: Any) -> tuple[str, ...]:
     return tuple(sorted({table.fullname for table in tables}))
 
 
-def _raw_pieces(compiled: Any) -> Iterator[_Raw | TableClause]:
+def _raw_pieces(compiled: Compiled) -> Iterator[_Raw | TableClause]:
     """Yield the raw parts of a compiled statement, except those that `guard` has rewritten."""
     statement = compiled.statement
     if statement is None or (hasattr(statement, "_with_options") and includes_expired(statement)):
@@ -168,8 +177,8 @@ def _raw_pieces(compiled: Any) -> Iterator[_Raw | TableClause]:
                 yield piece
 
 
-def _raw_within(statement: Any) -> Iterator[_Raw | TableClause]:
-    elements: list[Any] = list(visitors.iterate(statement))
+def _raw_within(statement: ClauseElement) -> Iterator[_Raw | TableClause]:
+    elements = list(visitors.iterate(statement))
     joins = [element for element in elements if isinstance(element, Join)]
     selects = [element for element in elements if isinstance(element, Select)]
     sources = {id(side) for join in joins for side in (join.left, join.right)}  # name tables

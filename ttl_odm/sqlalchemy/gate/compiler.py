@@ -158,7 +158,7 @@ class GatedCompiler(Compiler):
         text = super().__str__()
         return text if self.ttl_trial is None else self.ttl_trial.plain(text)
 
-    def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> Any:
+    def visit_select(self, select_stmt: Select[Any], *args: object, **kw: object) -> str:
         """Render a SELECT; the predicate is added where its body is composed."""
         # In the update half of an upsert, SQLAlchemy leaves schemas out: meant for its columns, it
         # would also reach the tables of subqueries, such as that of stored defaults.
@@ -166,24 +166,26 @@ class GatedCompiler(Compiler):
         including = self.ttl_mode.including or includes_expired(select_stmt)
         sweeping = isinstance(select_stmt, SweepSelect)
         with _mode(self, including=including, sweeping=sweeping):
-            return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+            text: str = super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+            return text
 
-    def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> Any:
+    def visit_compound_select(self, cs: CompoundSelect[Any], *args: object, **kw: object) -> str:
         """Render a UNION or similar: each of its SELECTs passes here."""
         including = self.ttl_mode.including or includes_expired(cs)
         with _mode(self, including=including):
-            return super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
+            text: str = super().visit_compound_select(cs, *args, **kw)  # type: ignore[no-untyped-call]
+            return text
 
     def _compose_select_body(
         self,
         text: str,
         select: Select[Any],
-        compile_state: Any,
-        inner_columns: Any,
+        compile_state: object,
+        inner_columns: object,
         froms: list[FromClause],
         *rest: object,
         **kw: object,
-    ) -> Any:
+    ) -> str:
         # Called for every SELECT with the FROM elements that it really renders: without those
         # that are correlated to an enclosing statement.
         if not (self.ttl_mode.including or self.ttl_mode.sweeping):
@@ -191,9 +193,10 @@ class GatedCompiler(Compiler):
             criteria = _live_rows(self).where(froms, conditions)
             if criteria:
                 select = compat.with_criteria(select, (*grouped(conditions), *criteria))
-        return super()._compose_select_body(  # type: ignore[no-untyped-call]
+        body: str = super()._compose_select_body(  # type: ignore[no-untyped-call]
             text, select, compile_state, inner_columns, froms, *rest, **kw
         )
+        return body
 
     def for_update_clause(self, select: Select[Any], **kw: object) -> Any:
         """Render FOR UPDATE, without tables that the gate has made optional."""
@@ -201,7 +204,7 @@ class GatedCompiler(Compiler):
             select = compat.locking_inner(select)
         return super().for_update_clause(select, **kw)  # type: ignore[no-untyped-call]
 
-    def visit_join(self, join: Join, *args: object, **kw: object) -> Any:
+    def visit_join(self, join: Join, *args: object, **kw: object) -> str:
         """Render a join; the optional side of an outer join is filtered before it joins."""
         rows = _live_rows(self)
         if self.ttl_mode.including:
@@ -216,7 +219,8 @@ class GatedCompiler(Compiler):
                 assert join.onclause is not None  # noqa: S101 (every outer join has one)
                 onclause = and_(*grouped((join.onclause,)), *criteria)
                 join = compat.copied(join, onclause=onclause)
-        return super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
+        text: str = super().visit_join(join, *args, **kw)  # type: ignore[no-untyped-call]
+        return text
 
     def visit_ttl_live_source(self, source: LiveSource, **kw: object) -> str:
         """Render one side of a FULL JOIN: a subquery of its live rows under its own name."""
@@ -264,7 +268,7 @@ class GatedCompiler(Compiler):
 
     def visit_delete(
         self, delete_stmt: Delete, visiting_cte: CTE | None = None, **kw: object
-    ) -> Any:
+    ) -> str:
         """Render a DELETE: only live rows are matched; expired ones belong to the sweeper."""
         with _mode(self, writing=True):
             if not isinstance(delete_stmt, PurgeDelete):
@@ -274,12 +278,14 @@ class GatedCompiler(Compiler):
                     _prepare(self, ChangedReferences.of(target))
                     rule = statement_rule_of(target.table)
                     _prepare(self, None if rule is None else rule.delete(target))
-            return super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
+            text: str = super().visit_delete(delete_stmt, visiting_cte=visiting_cte, **kw)  # type: ignore[no-untyped-call]
+            return text
 
-    def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> Any:
+    def visit_insert(self, insert_stmt: Insert, *args: object, **kw: object) -> str:
         """Render an INSERT: stamped by the server; keys of expired rows are free."""
         if isinstance(insert_stmt, SweepInsert):
-            return super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+            text: str = super().visit_insert(insert_stmt, *args, **kw)  # type: ignore[no-untyped-call]
+            return text
         emitted = insert_stmt if self.stack else compat.emitted(insert_stmt)
         table = emitted.table
         binding = _policy_of(self, table)
@@ -312,17 +318,19 @@ class GatedCompiler(Compiler):
             self.ttl_returning = text
         return text
 
-    def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> Any:
+    def visit_on_conflict_do_update(self, on_conflict: OnConflictDoUpdate, **kw: object) -> str:
         """Render the update half of an upsert on PostgreSQL and SQLite."""
         insert: Any = self.stack[-1]["selectable"]
         on_conflict = gated_on_conflict(on_conflict, insert.table, self.dialect)
-        return super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
+        text: str = super().visit_on_conflict_do_update(on_conflict, **kw)  # type: ignore[misc]
+        return text
 
-    def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> Any:
+    def visit_on_duplicate_key_update(self, on_duplicate: OnDuplicateClause, **kw: object) -> str:
         """Render the update half of an upsert on MariaDB and MySQL."""
         insert: Any = self.current_executable
         on_duplicate = gated_on_duplicate_key(on_duplicate, insert.table, self.dialect)
-        return super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
+        text: str = super().visit_on_duplicate_key_update(on_duplicate, **kw)  # type: ignore[misc]
+        return text
 
 
 def _needs_context(compiler: GatedCompiler) -> None:
@@ -434,7 +442,7 @@ def _mode(
 
 
 @cache
-def _gated(compiler_class: type[Any]) -> type[Any]:
+def _gated(compiler_class: type) -> type:
     """Return the gated subclass of a dialect's compiler class."""
     return type(f"Gated{compiler_class.__name__}", (GatedCompiler, compiler_class), {})
 
@@ -459,8 +467,9 @@ class PolicyChange:
         thread = get_ident()
         with self._condition:
             if self._changing is not None and self._changing != thread:
-                is_free = partial(self._is_free, thread)
-                self._condition.wait_for(is_free, _LONGEST_WAIT)
+                self._condition.wait_for(
+                    lambda: self._changing is None or thread in self._compiling, _LONGEST_WAIT
+                )
             self._compiling[thread] += 1
         try:
             yield
@@ -471,9 +480,6 @@ class PolicyChange:
                     del self._compiling[thread]
                 if self._changing is not None:
                     self._condition.notify_all()
-
-    def _is_free(self, thread: int) -> bool:
-        return self._changing is None or thread in self._compiling
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -508,7 +514,7 @@ class _Gateway:
     def __init__(self, handler: Handler | None) -> None:
         self._handler = handler
 
-    def __call__(self, element: ClauseElement, compiler: SQLCompiler, **kw: object) -> Any:
+    def __call__(self, element: ClauseElement, compiler: SQLCompiler, **kw: object) -> object:
         if isinstance(compiler, GatedCompiler):
             return self._visit(element, compiler, kw)
         with policy_change.compiling():
@@ -517,7 +523,9 @@ class _Gateway:
             compiled_statements[id(compiler)] = compiler
             return self._visit(element, compiler, kw)
 
-    def _visit(self, element: ClauseElement, compiler: Any, kw: dict[str, object]) -> Any:
+    def _visit(
+        self, element: ClauseElement, compiler: SQLCompiler, kw: dict[str, object]
+    ) -> object:
         visit = self._handler
         if visit is None:
             return getattr(compiler, f"visit_{element.__visit_name__}")(element, **kw)

@@ -23,7 +23,8 @@ Locks on the way, until the transaction ends:
 - `displace`: deleting the expired rows that stand in the way of a write, in the write's
   transaction.
 - `insert_conflicts`: the rows that an INSERT leaves out because of a conflict.
-- `table_keys`: the keys of a table, and the values that rows have in them, as they are stored.
+- `table_keys`: the keys of a table, the rows that may hold them, and their values as they are
+  stored.
 - `updates`: the rows that an UPDATE or DELETE is about to change, and the keys that an UPDATE gives
   them.
 - `write_keys`: which keys a write takes, and the statement that frees them of expired rows.

@@ -53,7 +53,7 @@ _NEW: Final = re.compile(r"\b(?:next\s+value|on\s+update)\b", re.IGNORECASE)
 """A sequence, or the ON UPDATE that can follow a default in MariaDB."""
 
 
-def default_of(column: Column[Any], parameters: Mapping[str, Any], number: int = 0) -> Any:
+def default_of(column: Column[Any], parameters: Mapping[str, object], number: int = 0) -> object:
     """Return what a row has in a column that its INSERT leaves out: a value, SQL, or `UNKNOWN`.
 
     Values from Python's defaults are among the parameters; the rows of one statement are numbered.
@@ -69,11 +69,11 @@ def default_of(column: Column[Any], parameters: Mapping[str, Any], number: int =
 
 
 def with_defaults(
-    row: Mapping[str, Any],
+    row: Mapping[str, object],
     columns: Iterable[Column[Any]],
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     number: int = 0,
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Return a row of an INSERT with the known defaults of the columns that it leaves out."""
     defaults = {
         column.key: default_of(column, parameters, number)
@@ -84,12 +84,12 @@ def with_defaults(
     return {**row, **known} if known else row
 
 
-def onupdate_of(column: Column[Any]) -> Any:
+def onupdate_of(column: Column[Any]) -> object:
     """Return a column's ``onupdate``, for an UPDATE that doesn't set it: SQL, or `UNKNOWN`."""
     return UNKNOWN if column.onupdate is None else _repeated(column.onupdate)
 
 
-def _repeated(default: Any) -> Any:
+def _repeated(default: Any) -> object:
     if isinstance(default, DefaultClause) and isinstance(default.arg, str):
         return _Quoted(default.arg)
     is_sql = isinstance(default, DefaultClause) or (
@@ -115,7 +115,7 @@ def _render_quoted(element: _Quoted, compiler: SQLCompiler, **_: object) -> str:
     return compiler.render_literal_value(element.name, String())
 
 
-def _is_stable(element: Any) -> bool:
+def _is_stable(element: object) -> bool:
     if isinstance(element, FunctionElement):
         return isinstance(element, Function) and element.name.lower() in _STABLE
     if isinstance(element, TextClause) or (

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.references import Consequence
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
-    Keys = Sequence[Sequence[Any]]
+    Keys = Sequence[Sequence[object]]
     Policy = Binding | Rule
     Layer = list[tuple[Policy | Change, Keys]]
     """Expired rows of policies, and rows that the database changes when others go."""
@@ -291,24 +291,30 @@ class KeyReclaimer:
             return 0
         depends = depends_on_zone(self.connection, changed.table.metadata)
         with in_utc(self.connection) if depends else nullcontext():  # `_keys` has read UTC
-            return self._clear_layers(self._layers(changed, keys))
-
-    def _clear_layers(self, layers: Sequence[Layer]) -> int:
-        below = [part for layer in reversed(layers) for part in layer]
-        judged = [part.table for part, rows in below if rows and not isinstance(part, Change)]
-        self.lock_defaults(*filter(None, map(root_of, judged)))
-        deleted = 0
-        for kind, parts in groupby(below, key=lambda part: type(part[0])):
-            if kind is Binding:
-                deleted += self._purge_all(cast("list[tuple[Binding, Keys]]", list(parts)))
-            elif kind is not Change:
-                for rule, rows in cast("Iterable[tuple[Rule, Keys]]", parts):
-                    with self._purging(rule.table):
-                        deleted += rule.remove(self.connection, self.execute, rows)
-        return deleted
+            layers = self._layers(changed, keys)
+            below = [part for layer in reversed(layers) for part in layer]
+            judged = [part.table for part, rows in below if rows and not isinstance(part, Change)]
+            self.lock_defaults(*filter(None, map(root_of, judged)))
+            deleted = 0
+            for kind, parts in groupby(below, key=lambda part: type(part[0])):
+                if kind is Binding:
+                    deleted += self._purge_all(cast("list[tuple[Binding, Keys]]", list(parts)))
+                elif kind is not Change:
+                    for rule, rows in cast("Iterable[tuple[Rule, Keys]]", parts):
+                        with self._purging(rule.table):
+                            deleted += rule.remove(self.connection, self.execute, rows)
+            return deleted
 
     def _purge_all(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:
-        if self._takes_all_at_once(doomed):
+        # Whether no row can go first: they form a ring, or on InnoDB may form one.
+        if self.dialect.name in MYSQL_FAMILY:
+            is_ring = any(ties(list(dict.fromkeys(below.table for below, _ in doomed))))
+        else:
+            # Rows of a ring occur twice; so does a row that refers to two others, which does no
+            # harm.
+            every = [(below.table, tuple(key)) for below, keys in doomed for key in keys]
+            is_ring = len(set(every)) < len(every)
+        if is_ring:
             return self._purge_together(doomed)
         return sum(
             self._purge(below, is_one_of(key_columns(below.table), some))
@@ -316,16 +322,8 @@ class KeyReclaimer:
             for some in chunks(rows, _BATCH)
         )
 
-    def _takes_all_at_once(self, doomed: Sequence[tuple[Binding, Keys]]) -> bool:
-        """Return whether no row can go first: they form a ring, or on InnoDB may form one."""
-        if self.dialect.name in MYSQL_FAMILY:
-            return any(ties(list(dict.fromkeys(below.table for below, _ in doomed))))
-        # Rows of a ring occur twice; so does a row that refers to two others, which does no harm.
-        rows = [(below.table, tuple(key)) for below, keys in doomed for key in keys]
-        return len(set(rows)) < len(rows)
-
     def _purge_together(self, doomed: Sequence[tuple[Binding, Keys]]) -> int:
-        rows: dict[Table, tuple[Binding, dict[Sequence[Any], None]]] = {}
+        rows: dict[Table, tuple[Binding, dict[Sequence[object], None]]] = {}
         for below, keys in doomed:
             rows.setdefault(below.table, (below, {}))[1].update(dict.fromkeys(map(tuple, keys)))
         connection = self.connection
@@ -423,7 +421,7 @@ class KeyReclaimer:
         are deleted, and change. If each part listed them, the next layer would list them twice as
         often.
         """
-        below: dict[Table | Change, tuple[Policy | Change, dict[Any, Sequence[Any]]]] = {}
+        below: dict[Table | Change, tuple[Policy | Change, dict[object, Sequence[object]]]] = {}
         for parent, keys in layer:
             change = parent if isinstance(parent, Change) else Change(parent.table)
             for consequence in change.consequences():
@@ -439,7 +437,7 @@ class KeyReclaimer:
     def _referring(self, consequence: Consequence, parent: Policy | Change, keys: Keys) -> Keys:
         if not (consequence.is_certain or self._is_here(consequence.table)):
             return []
-        rows: list[Sequence[Any]] = []
+        rows: list[Sequence[object]] = []
         for refers in self._conditions(consequence, parent, keys):
             rows += self._keys(consequence.child, refers)
         return rows
@@ -470,43 +468,6 @@ class KeyReclaimer:
             referred = referred_rows(consequence, parent.table, rows)
             refers = referring(consequence, referred.options(include_expired()))
             yield _as_now(refers) if self.current else refers
-
-
-@dataclass(frozen=True, slots=True)
-class ConflictingRows:
-    """The rows that may hold a key of a table with a policy, or of a joined subclass (`sub`)."""
-
-    binding: Binding
-    sub: SubBinding | None = None
-
-    @property
-    def table(self) -> Table:
-        """The table with the keys."""
-        return self.binding.table if self.sub is None else self.sub.table
-
-    def at_root(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-        """Return a condition on the table with the keys as one on the table with the policy."""
-        return at_root(self.sub, condition)
-
-    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        """Delete the expired rows that meet a condition; return how many."""
-        return reclaimer.displace(self.binding, self.at_root(condition))
-
-
-@dataclass(frozen=True, slots=True)
-class RuledRows:
-    """The rows of a table with a rule that may hold a key; otherwise like `ConflictingRows`."""
-
-    rule: Rule
-
-    @property
-    def table(self) -> Table:
-        """The table with the keys."""
-        return self.rule.table
-
-    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
-        """Delete the expired rows that meet a condition; return how many."""
-        return reclaimer.displace_ruled(self.rule, condition)
 
 
 def _purge_displaced(connection: Connection, binding: Binding, doomed: ColumnElement[bool]) -> int:
@@ -545,7 +506,7 @@ def _expired_by_rule(connection: Connection, rule: Rule) -> ColumnElement[bool]:
     return not_(and_(*rows.where([rule.table])))
 
 
-def _as_now(clause: Any) -> Any:
+def _as_now(clause: ColumnElement[bool]) -> ColumnElement[bool]:
     """Let subqueries see rows as they are now, as the locking SELECT around them does.
 
     InnoDB reads the transaction's snapshot in a subquery that doesn't lock by itself.

@@ -18,14 +18,14 @@ from ttl_odm.sqlalchemy.policy.predicate import INCLUDE_EXPIRED
 from ttl_odm.sqlalchemy.rewrite.writes import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Column, ColumnElement, Table
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
     from ttl_odm.sqlalchemy.keys.table_keys import Key
 
-    Row = Mapping[str, Any]
+    Row = Mapping[str, object]
 
 _AT_ONCE: Final = 100
 """The number of rows that one statement looks up."""
@@ -62,7 +62,7 @@ class IgnoredRows:
 
     def _repeated(self, rows: Sequence[Row], met: set[int]) -> set[int]:
         """Return the numbers of the rows with the key of an earlier row that is written."""
-        repeated, seen = set(), set[Any]()
+        repeated, seen = set(), set[object]()
         for number, row in enumerate(rows):
             if number in met:
                 continue
@@ -86,10 +86,10 @@ class IgnoredRows:
         return conditions
 
 
-def _values(row: Row) -> Any:
+def _values(row: Row) -> Callable[[Key], tuple[object, ...] | None]:
     """Return a function of a key that returns its values in a row; None unless all are plain."""
 
-    def of(key: Key) -> tuple[Any, ...] | None:
+    def of(key: Key) -> tuple[object, ...] | None:
         values = tuple(row.get(name, UNKNOWN) for name in key.names)
         is_unknown = any(
             value is UNKNOWN or is_sql(value) or (value is None and key.skips_nulls)

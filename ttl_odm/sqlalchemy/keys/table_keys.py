@@ -1,4 +1,4 @@
-"""The keys of a table, and the values that rows have in them, as they are stored: `Key`.
+"""The keys of a table, the rows that may hold them, and their values as they are stored.
 
 A column rounds, pads and truncates its values: 1.236 becomes 1.24 in a NUMERIC(10, 2), a datetime
 becomes a day in a DATE. A comparison does none of that, so an expired row with the stored value
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from sqlalchemy import (
     CHAR,
@@ -62,6 +62,7 @@ from sqlalchemy.sql.elements import ColumnClause, Grouping
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.compat import SQLTemplate
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, text_of
+from ttl_odm.sqlalchemy.keys.displace import at_root
 from ttl_odm.sqlalchemy.policy.predicate import include_expired
 from ttl_odm.sqlalchemy.purge.statements import SweepSelect, in_subquery
 from ttl_odm.sqlalchemy.rewrite.unique_indexes import Prefix
@@ -75,9 +76,13 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
     from ttl_odm.sqlalchemy.keys.displace import KeyReclaimer
+    from ttl_odm.sqlalchemy.policy.bindings import Binding, SubBinding
+    from ttl_odm.sqlalchemy.policy.rules import Rule
     from ttl_odm.sqlalchemy.rewrite.unique_indexes import IndexCondition
 
-    Row = Mapping[str, Any]
+    Row = Mapping[str, object]
+    Values = Mapping[Column[Any], Any]
+    """Values, or SQL, by column."""
     Rows = Callable[..., Select[Any]]
     Stored = Callable[[Any, Column[Any]], ColumnElement[Any]]
     Forms = Mapping[str, str]
@@ -86,7 +91,7 @@ if TYPE_CHECKING:
 _MAX_AGE: Final = 300.0
 """Seconds after which a database is asked for a table's types again."""
 
-_KEPT: Final[dict[type[Any], frozenset[type[Any]]]] = {
+_KEPT: Final[dict[type, frozenset[type]]] = {
     Integer: frozenset({int, bool}),
     Boolean: frozenset({int, bool}),
     Date: frozenset({date}),
@@ -100,7 +105,7 @@ TEXTS: Final = frozenset({String, Text, Unicode, UnicodeText, VARCHAR, NVARCHAR}
 _NUMBER: Final = re.compile(r"-?\d+")
 
 
-def is_sql(value: object) -> bool:
+def is_sql(value: object) -> TypeGuard[ColumnElement[Any]]:
     """Return whether a value is for the database to compute."""
     return isinstance(value, ColumnElement)
 
@@ -114,7 +119,7 @@ def is_null(element: ColumnElement[Any]) -> bool:
     )
 
 
-def as_sql(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+def as_sql(value: object, column: Column[Any]) -> ColumnElement[Any]:
     """Return the value of a column, which may be SQL already, as SQL."""
     return value if is_sql(value) else literal(value, column.type)
 
@@ -159,7 +164,7 @@ class Key:
 
     def selected(
         self,
-        values: Mapping[Column[Any], Any],
+        values: Values,
         matched: Rows = select,
         stored: Stored = as_sql,
         *,
@@ -177,9 +182,7 @@ class Key:
             return matched(*self.made_of(values, stored))
         return self._over_rows(self.parts, values, stored, matched)
 
-    def equals(
-        self, values: Mapping[Column[Any], Any], stored: Stored = as_sql
-    ) -> ColumnElement[bool]:
+    def equals(self, values: Values, stored: Stored = as_sql) -> ColumnElement[bool]:
         """Return the condition for rows that have this key with such values; `stored`: as above."""
         made = self.made_of(values, stored)
         conditions = [self.has(part, value) for part, value in zip(self.parts, made, strict=True)]
@@ -249,7 +252,7 @@ class Key:
                 conditions.append(in_subquery(parts, select(*others).where(*nulls)))
             yield and_(*conditions)
 
-    def made_of(self, values: Mapping[Column[Any], Any], stored: Stored = as_sql) -> list[Any]:
+    def made_of(self, values: Values, stored: Stored = as_sql) -> list[Any]:
         """Return the parts of this key, with values or SQL in place of the columns."""
         if self.is_plain:
             return [values[column] for column in self.columns]
@@ -266,7 +269,7 @@ class Key:
     def _over_rows(
         self,
         parts: Iterable[ColumnElement[Any]],
-        values: Mapping[Column[Any], Any],
+        values: Values,
         stored: Stored,
         matched: Rows = select,
     ) -> Select[Any]:
@@ -323,6 +326,43 @@ def keys_of(table: Table, dialect: Dialect) -> list[Key]:
     return keys
 
 
+@dataclass(frozen=True, slots=True)
+class ConflictingRows:
+    """The rows that may hold a key of a table with a policy, or of a joined subclass (`sub`)."""
+
+    binding: Binding
+    sub: SubBinding | None = None
+
+    @property
+    def table(self) -> Table:
+        """The table with the keys."""
+        return self.binding.table if self.sub is None else self.sub.table
+
+    def at_root(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+        """Return a condition on the table with the keys as one on the table with the policy."""
+        return at_root(self.sub, condition)
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that meet a condition; return how many."""
+        return reclaimer.displace(self.binding, self.at_root(condition))
+
+
+@dataclass(frozen=True, slots=True)
+class RuledRows:
+    """The rows of a table with a rule that may hold a key; otherwise like `ConflictingRows`."""
+
+    rule: Rule
+
+    @property
+    def table(self) -> Table:
+        """The table with the keys."""
+        return self.rule.table
+
+    def displace(self, reclaimer: KeyReclaimer, condition: ColumnElement[bool]) -> int:
+        """Delete the expired rows that meet a condition; return how many."""
+        return reclaimer.displace_ruled(self.rule, condition)
+
+
 def with_sources(column: Column[Any], *computed: Column[Any]) -> Iterator[Column[Any]]:
     """Yield a column, after those that it is computed from, if it is a generated one.
 
@@ -349,7 +389,7 @@ def with_generated(
     rows: FromClause,
     places: Mapping[Column[Any], ColumnElement[Any]],
     generated: Iterable[Column[Any]],
-    stored: Callable[[Any, Column[Any]], ColumnElement[Any]],
+    stored: Stored,
 ) -> tuple[FromClause, Mapping[Column[Any], ColumnElement[Any]]]:
     """Return a subquery with generated columns beside another subquery's columns, and its columns.
 
@@ -373,16 +413,16 @@ def with_generated(
     return rows, places
 
 
-def with_values(part: Any, values: Mapping[Column[Any], Any]) -> Any:
+def with_values(part: Any, values: Values) -> Any:
     """Return a part of a key with values or SQL in place of columns."""
 
-    def replaced(element: Any, **_: object) -> Any:
+    def replaced(element: object, **_: object) -> Any:
         return values.get(element) if isinstance(element, Column) else None
 
     return visitors.replacement_traverse(as_element(part), {}, replaced)
 
 
-def as_stored(reclaimer: KeyReclaimer, value: Any, column: Column[Any]) -> ColumnElement[Any]:
+def as_stored(reclaimer: KeyReclaimer, value: object, column: Column[Any]) -> ColumnElement[Any]:
     """Return the SQL for what a column stores for a value or SQL."""
     element = as_sql(value, column)
     if is_kept(value, column):
@@ -422,7 +462,7 @@ def forms_of(reclaimer: KeyReclaimer, table: Table) -> Forms:
     return forms  # type: ignore[no-any-return]
 
 
-def is_kept(value: Any, column: Column[Any]) -> bool:
+def is_kept(value: object, column: Column[Any]) -> bool:
     """Return whether a column stores a value, or the result of SQL, unchanged on all databases."""
     if value is None:
         return True
@@ -470,7 +510,9 @@ def _is_kept_time(value: datetime | time, type_: TypeEngine[Any]) -> bool:
     return value.microsecond == 0 and compat.affinity(type_) in {DateTime, Time}
 
 
-_CHECKS: Final[tuple[tuple[Any, Callable[[Any, TypeEngine[Any]], bool]], ...]] = (
+_CHECKS: Final[
+    tuple[tuple[type | tuple[type, ...], Callable[[Any, TypeEngine[Any]], bool]], ...]
+] = (
     (str, _is_kept_text),
     ((int, Decimal), _is_kept_number),
     ((datetime, time), _is_kept_time),

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.keys.table_keys import Key
     from ttl_odm.sqlalchemy.rewrite.writes import Parameters
 
-    Row = Mapping[str, Any]
+    Row = Mapping[str, object]
 
 
 class UpdatedKeys:
@@ -177,7 +177,7 @@ class MetRows:
     @classmethod
     def of(cls, statement: Insert, half: compat.UpdateHalf, dialect: Dialect) -> MetRows | None:
         """Return those of an INSERT that is being compiled; None if no key of theirs changes."""
-        values: dict[str, Any] = half.values
+        values = half.values
         table: Any = compat.original(statement.table)
         inserted = frozenset(
             key for key, value in values.items() if _inserted_key(value, table) == key
@@ -231,7 +231,7 @@ def _inserted_key(element: Any, table: Table) -> str | None:
     return None
 
 
-def _fixed(value: Any, *, new: Row, table: Table, parameters: Row) -> Any:
+def _fixed(value: object, *, new: Row, table: Table, parameters: Row) -> Any:
     """Return the value that an update half has for one new row, as it would stand in an UPDATE.
 
     `UNKNOWN` if text may name that row, or if a subquery would run in another statement.

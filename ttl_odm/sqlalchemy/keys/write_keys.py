@@ -52,15 +52,15 @@ from ttl_odm.sqlalchemy.compat import (
 )
 from ttl_odm.sqlalchemy.keys.defaults import UNKNOWN, default_of, with_defaults
 from ttl_odm.sqlalchemy.keys.displace import (
-    ConflictingRows,
     KeyReclaimer,
-    RuledRows,
     must_select_first,
     purge_conditions,
     with_hint,
 )
 from ttl_odm.sqlalchemy.keys.table_keys import (
+    ConflictingRows,
     Key,
+    RuledRows,
     as_sql,
     as_stored,
     forms_of,
@@ -85,8 +85,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.default import DefaultExecutionContext
 
     from ttl_odm.sqlalchemy.keys.displace import PurgeConditions
+    from ttl_odm.sqlalchemy.keys.table_keys import Values
 
-    Row = Mapping[str, Any]
+    Row = Mapping[str, object]
 
 _MOST_VALUES: Final = 5_000
 """Values in one statement. Databases allow more; MariaDB reads the whole table from 16,000 on."""
@@ -248,9 +249,7 @@ class NamedKey:
 
     __slots__ = ("_always_converted", "columns", "is_plain", "key", "made", "names", "needs_all")
 
-    def __init__(
-        self, key: Key, names: Sequence[str], made: Mapping[Column[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, key: Key, names: Sequence[str], made: Values | None = None) -> None:
         named = [
             pair for pair in zip(key.columns, names, strict=True) if pair[0] not in (made or ())
         ]
@@ -282,7 +281,7 @@ class NamedKey:
             if not all(is_kept(row.get(name), column) for row in rows):
                 yield column
 
-    def values_of(self, row: Row) -> tuple[Any, ...] | None:
+    def values_of(self, row: Row) -> tuple[object, ...] | None:
         """Return a row's values in the key, or None if they can't conflict with any.
 
         Columns with a NULL among them conflict with nothing, nor does a value that isn't known
@@ -354,7 +353,7 @@ class KeyPurge:
         if forms:
             most = min(most, _MOST_CONVERTED)
         for start in range(0, len(rows), most):
-            taken: dict[int, list[tuple[Any, ...]]] = {}
+            taken: dict[int, list[tuple[object, ...]]] = {}
             for number, key in enumerate(self._keys):
                 values_of, some = key.values_of, rows[start : start + most]
                 values = [value for row in some if (value := values_of(row)) is not None]
@@ -394,11 +393,11 @@ class KeyPurge:
     def _free_many(
         self,
         reclaimer: KeyReclaimer,
-        taken: Mapping[int, list[tuple[Any, ...]]],
+        taken: Mapping[int, list[tuple[object, ...]]],
         forms: tuple[tuple[str, str], ...],
     ) -> int:
         """Use one statement for lists of values; for converted values, one for so many rows."""
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         count = 1 << (max(map(len, taken.values())) - 1).bit_length() if forms else None
         for number, several in taken.items():
             names = self._keys[number].names
@@ -487,7 +486,7 @@ class KeyPurge:
         return sum([reclaimer.displace(binding, criterion) for criterion in criteria])
 
     def _criteria(
-        self, shape: _Shape, values: Mapping[str, Any] | None = None, *, apart: bool
+        self, shape: _Shape, values: Mapping[str, object] | None = None, *, apart: bool
     ) -> list[ColumnElement[bool]]:
         """Return a condition for each key (`apart`) or for all, with parameters or values."""
 

@@ -136,7 +136,7 @@ class Clock(Family):
             return SQLTemplate(self.bookmark("{0}"), String(), place)
         return place
 
-    def from_bookmark(self, bookmark: Any, type_: TypeEngine[Any]) -> SQL:
+    def from_bookmark(self, bookmark: object, type_: TypeEngine[Any]) -> SQL:
         """The place that a bookmark stands for, to compare with."""
         if isinstance(self, PostgreSQL):
             return cast(literal(bookmark, String()), type_)
@@ -326,7 +326,7 @@ def refuse_in_revision(caller: FrameType | None) -> None:
         and caller.f_globals.get("__name__") == "alembic.autogenerate.render"
         and "ttl_odm.alembic" not in sys.modules
     ):
-        command_error: Any = sys.modules["alembic.util"].CommandError
+        command_error = sys.modules["alembic.util"].CommandError
         kind = type("RevisionError", (TTLConfigurationError, command_error), {})
         raise kind(
             "env.py doesn't import ttl_odm.alembic, so Alembic can't write a revision for tables "
@@ -383,14 +383,14 @@ class InstantComparator(_Comparator):
             other = tuple(map(self._as_instant, other))
         return super().operate(op, *other, **kwargs)
 
-    def _listed(self, values: Any) -> Any:
+    def _listed(self, values: object) -> object:
         if isinstance(values, (list, tuple, set, frozenset)):
             return [self._as_instant(value) for value in values]
         if isinstance(values, ScalarSelect):
             values = values.element
         return self._as_instant(values) if isinstance(values, Select) else values
 
-    def _as_instant(self, value: Any) -> Any:
+    def _as_instant(self, value: Any) -> object:
         element = value
         if not isinstance(value, ClauseElement) and hasattr(value, "__clause_element__"):
             element = value.__clause_element__()  # of an attribute of a class
@@ -436,7 +436,7 @@ class LastModified(TypeDecorator[datetime]):
         """Store an aware datetime; a naive one is rejected, since it names no instant."""
         to_storage = clock_of(dialect).to_storage
 
-        def process(value: Any) -> Any:
+        def process(value: object) -> object:
             if value is None:
                 return None
             if not isinstance(value, datetime) or value.tzinfo is None:
@@ -473,7 +473,7 @@ _NOWS: Final = (
 
 
 @compiles(AsInstant)
-def _render_as_instant(element: AsInstant, compiler: SQLCompiler, **kw: Any) -> str:
+def _render_as_instant(element: AsInstant, compiler: SQLCompiler, **kw: object) -> str:
     kw.pop("add_to_result_map", None)  # the element itself is the result column, not its parts
     kw["within_columns_clause"] = False
     (dates,) = element.clauses
@@ -483,12 +483,11 @@ def _render_as_instant(element: AsInstant, compiler: SQLCompiler, **kw: Any) -> 
     if isinstance(dates, _NOWS):
         return clock.now
     # MySQL's TIMESTAMP is read in the session's time zone; all other dates are UTC.
-    has_zone = isinstance(kept, SQL_TIMESTAMP) if isinstance(clock, MySQL) else _has_zone(kept)
+    if isinstance(clock, MySQL):
+        has_zone = isinstance(kept, SQL_TIMESTAMP)
+    else:
+        has_zone = isinstance(kept, DateTime) and kept.timezone
     return clock.instant_of_column(compiler.process(dates, **kw), zoned=has_zone)
-
-
-def _has_zone(kept: TypeEngine[Any]) -> bool:
-    return isinstance(kept, DateTime) and kept.timezone
 
 
 class Seconds(TypeDecorator[int]):
