@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
-    Assignment = tuple[Any, Any]
+    Assignment = tuple[Any, object]
     """A column, or its name, and the value that it is set to."""
 
 Element = TypeVar("Element")
@@ -53,8 +53,8 @@ Filtered = TypeVar("Filtered", Select[Any], Update, Delete)
 ANNOTATED: Final = "_Annotated__element"
 """The attribute in which the ORM's wrapping keeps the wrapped element, see `original`."""
 
-where_criteria: Callable[[Any], tuple[ColumnElement[bool], ...]] = attrgetter("_where_criteria")
-loader_options: Callable[[Any], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
+where_criteria: Callable[[object], tuple[ColumnElement[bool], ...]] = attrgetter("_where_criteria")
+loader_options: Callable[[object], tuple[ExecutableOption, ...]] = attrgetter("_with_options")
 
 
 def all_options(statement: Any) -> Iterator[ExecutableOption]:
@@ -98,12 +98,12 @@ def table_of(source: object) -> object:
     return original(source)
 
 
-def copied(element: Copied, /, **attributes: Any) -> Copied:
+def copied(element: Copied, /, **attributes: object) -> Copied:
     """Return a copy of an element in which some (public) attributes have other values."""
-    clone: Any = element._clone()
+    clone = element._clone()
     for name, value in attributes.items():
         setattr(clone, name, value)
-    return clone  # type: ignore[no-any-return]
+    return clone
 
 
 def with_criteria(statement: Filtered, criteria: Iterable[ColumnElement[bool]]) -> Filtered:
@@ -147,7 +147,7 @@ def is_limited(statement: Update | Delete) -> bool:
     return in_2_1 is not None or any(name.endswith("_limit") for name in options)
 
 
-def from_elements(select: Select[Any]) -> list[Any]:
+def from_elements(select: Select[Any]) -> list[object]:
     """Return the elements that a SELECT itself names in its FROM clause."""
     return [*select._from_obj, *(join[0] for join in select._setup_joins)]
 
@@ -179,7 +179,7 @@ def is_anonymous(value: BindParameter[Any]) -> bool:
     return isinstance(value.key, _anonymous_label)
 
 
-def value_lists(statement: Insert | Update) -> Sequence[Sequence[Any]]:
+def value_lists(statement: Insert | Update) -> Sequence[Sequence[object]]:
     """Return the lists of rows given to a multi-values INSERT; empty for any other statement."""
     return statement._multi_values
 
@@ -288,7 +288,7 @@ class UpdateHalf(NamedTuple):
         met_by: The columns by which it finds conflicting rows, as far as it names them.
     """
 
-    values: dict[str, Any]
+    values: dict[str, object]
     where: ColumnElement[bool] | None
     met_by: frozenset[str]
 
@@ -304,14 +304,14 @@ def update_half(statement: Insert) -> UpdateHalf | None:
     return UpdateHalf(values, getattr(clause, "update_whereclause", None), keys)
 
 
-def conflict_values(clause: Any) -> dict[str, Any]:
+def conflict_values(clause: Any) -> dict[str, object]:
     """Return the values that ``ON CONFLICT`` or ``ON DUPLICATE KEY`` sets, by column key."""
     values = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None) or {}
     return {str(getattr(key, "key", key)): value for key, value in dict(values).items()}
 
 
 def with_conflict_values(
-    clause: OnConflictDoUpdate, values: dict[str, Any], where: ColumnElement[bool]
+    clause: OnConflictDoUpdate, values: dict[str, object], where: ColumnElement[bool]
 ) -> OnConflictDoUpdate:
     """Return an ``ON CONFLICT DO UPDATE`` with other values and another condition."""
     # A list of pairs in SQLAlchemy 2.0, a dict in 2.1.
@@ -321,14 +321,14 @@ def with_conflict_values(
 
 
 def with_duplicate_values(
-    clause: OnDuplicateClause, values: dict[str, Any], first: str
+    clause: OnDuplicateClause, values: dict[str, object], first: str
 ) -> OnDuplicateClause:
     """Return an ``ON DUPLICATE KEY UPDATE`` with other values, of which `first` comes first."""
     rest = [key for key in clause._parameter_ordering or values if key != first]
     return copied(clause, update=values, _parameter_ordering=[first, *rest])
 
 
-def wrap_handlers(wrapper: type[Any]) -> bool:
+def wrap_handlers(wrapper: type) -> bool:
     """Wrap each compile handler of SELECT, UPDATE, DELETE and INSERT that isn't wrapped yet.
 
     Returns:
@@ -347,7 +347,7 @@ def wrap_handlers(wrapper: type[Any]) -> bool:
     return is_new
 
 
-def affinity(type_: TypeEngine[Any]) -> type[Any]:
+def affinity(type_: TypeEngine[Any]) -> type:
     """Return the general type to which a column's type belongs."""
     return type_._type_affinity or object
 
@@ -422,8 +422,8 @@ def run_aside(connection: Connection, statement: str) -> None:
         connection._handle_dbapi_exception(error, statement, None, cursor, None)
 
 
-def _lossy(record: Any, reset: Callable[[Any], None]) -> Callable[[Any], None]:
-    def finalizer(dbapi_connection: Any) -> None:
+def _lossy(record: Any, reset: Callable[[object], None]) -> Callable[[object], None]:
+    def finalizer(dbapi_connection: object) -> None:
         try:
             reset(dbapi_connection)
         except Exception as error:  # noqa: BLE001 (each driver has its own)
@@ -464,7 +464,7 @@ def out_of_driver_format(dialect: Dialect, sql: str) -> str:
     return sql.replace("%%", "%") if dialect.identifier_preparer._double_percents else sql
 
 
-def as_listeners_have_it(context: Any, statement: str, parameters: Any) -> tuple[str, Any]:
+def as_listeners_have_it(context: Any, statement: str, parameters: object) -> tuple[str, object]:
     """Return a batch's statement and parameters, changed by ``before_cursor_execute`` listeners."""
     connection = context.root_connection
     if connection._has_events or connection.engine._has_events:
@@ -564,7 +564,7 @@ class SQLTemplate(FunctionElement[Any]):
         self.text = text
         self.type = type_
 
-    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+    def self_group(self, against: object = None) -> SQLTemplate:  # noqa: ARG002 (SQLAlchemy's signature)
         """Return the element itself: a condition needs no ``= 1`` on databases without booleans."""
         return self
 

@@ -32,7 +32,7 @@ from sqlalchemy.util import HasMemoized
 from ttl_odm.sqlalchemy.compat.core import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
     from sqlalchemy import (
         Column,
@@ -44,15 +44,18 @@ if TYPE_CHECKING:
     )
     from sqlalchemy.orm import InstanceState, MapperProperty, QueryContext, UOWTransaction
     from sqlalchemy.orm.identity import IdentityMap
+    from sqlalchemy.orm.path_registry import PathRegistry
 
-    Handler = Callable[..., Any]
+    Handler = Callable[..., object]
     State = InstanceState[Any]
     """SQLAlchemy's record of an object, beside its attributes."""
+    Record = tuple[Any, ...]
+    """What SQLAlchemy keeps of a row that a flush writes: its state, the values, the connection."""
     Lookup = tuple[
-        type[Any],
-        Callable[[Any], tuple[Any, ...]],
-        Any,
-        Callable[[Any], State | None],
+        type,
+        Callable[[object], tuple[object, ...]],
+        object,
+        Callable[[object], State | None],
     ]
     """How to find the object of a row: the parts of its key in the identity map (a class, a
     function of the row, a token), and a function that returns the state for a key.
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 _ROW_ADAPTER: Final = "_generate_row_adapter"
 
-_INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
+_INTERNALS: Final[Mapping[str, Sequence[tuple[object, str]]]] = {
     "flush order": [(unitofwork.UOWTransaction, "_per_mapper_flush_actions")],
     "flush objects": [(persistence, "_organize_states_for_save")],
     "flush inserts": [(persistence, "_emit_insert_statements")],
@@ -94,11 +97,11 @@ _INTERNALS: Final[Mapping[str, Sequence[tuple[Any, str]]]] = {
 }
 
 
-def install(wrappers: Mapping[str, Callable[[Handler], Handler]]) -> None:
+def install(wrappers: Mapping[str, Callable[[Callable[..., Any]], Handler]]) -> None:
     """Wrap functions of the ORM at places for which it has no events."""
     for name, wrap in wrappers.items():
         for owner, attribute in _INTERNALS[name]:
-            function: Any = getattr_static(owner, attribute)
+            function = getattr_static(owner, attribute)
             inner = getattr(function, "__func__", getattr(function, "fget", function))
             wrapped = update_wrapper(wrap(inner), inner)
             decorated = isinstance(function, (classmethod, HasMemoized.memoized_attribute))
@@ -126,24 +129,26 @@ def take_as_deleted(uow: UOWTransaction, state: State) -> None:
         uow.states[state] = True, True
 
 
-memo_of: Callable[[Mapper[Any]], dict[Any, Any]] = attrgetter("_memoized_values")
+memo_of: Callable[[Mapper[Any]], dict[object, Any]] = attrgetter("_memoized_values")
 """Values remembered with a mapper until its configuration changes."""
 
-compiled_cache: Callable[[Mapper[Any]], Any] = attrgetter("_compiled_cache")
+compiled_cache: Callable[[Mapper[Any]], MutableMapping[object, object]] = attrgetter(
+    "_compiled_cache"
+)
 """The compiled statements of the flushes of a base mapper."""
 
-pending_states: Callable[[Session], Mapping[State, Any]] = attrgetter("_new")
+pending_states: Callable[[Session], Mapping[State, object]] = attrgetter("_new")
 """The objects that wait for their INSERT."""
 
-properties: Callable[[Mapper[Any]], Mapping[Any, MapperProperty[Any]]] = attrgetter(
+properties: Callable[[Mapper[Any]], Mapping[object, MapperProperty[Any]]] = attrgetter(
     "_columntoproperty"
 )
 """A mapper's properties by column. Read it with ``get()`` or ``in`` only."""
 
-identity_class: Callable[[Mapper[Any]], type[Any]] = attrgetter("_identity_class")
+identity_class: Callable[[Mapper[Any]], type] = attrgetter("_identity_class")
 """The class under which the objects of a mapper are in the identity map."""
 
-objects_of: Callable[[IdentityMap], dict[Any, State]] = attrgetter("_dict")
+objects_of: Callable[[IdentityMap], dict[object, State]] = attrgetter("_dict")
 """The states of the objects in an identity map, by their keys."""
 
 identity_keys: Callable[[Mapper[Any]], Callable[[State], Any]] = attrgetter(
@@ -244,11 +249,11 @@ CONNECTION: Final = 4
 SQL_VALUES: Final = 5
 """Indexes in the record that SQLAlchemy keeps of each INSERT or UPDATE of a flush."""
 
-given_values: Callable[[Any], Mapping[str, Any]] = itemgetter(2)
+given_values: Callable[[Record], Mapping[str, object]] = itemgetter(2)
 """The values of such an INSERT, by column key."""
 
 
-def read_later(record: Any, table: Table, column: Column[Any]) -> Any:
+def read_later(record: Record, table: Table, column: Column[Any]) -> Record:
     """Return the record of an INSERT, from whose row no value of this column is to be read.
 
     It stays as it is if other columns have to be read, too.
@@ -260,19 +265,19 @@ def read_later(record: Any, table: Table, column: Column[Any]) -> Any:
     return (*rest, defaults.difference(given_values(record)) <= {column.key})
 
 
-written: Callable[[Any], Any] = itemgetter(STATE, CONNECTION)
+written: Callable[[Record], tuple[Any, Connection]] = itemgetter(STATE, CONNECTION)
 """The object of such an UPDATE, and the connection."""
 
-post_written: Callable[[Any], Any] = itemgetter(0, 3)
+post_written: Callable[[Record], tuple[Any, Connection]] = itemgetter(0, 3)
 """The same for an UPDATE of ``post_update``."""
 
-options_of: Callable[[Connection], Mapping[str, Any]] = attrgetter("_execution_options")
+options_of: Callable[[Connection], Mapping[str, object]] = attrgetter("_execution_options")
 """The execution options of a connection."""
 
 
 def updated_key(
-    mapper: Mapper[Any], table: Table, root: Table, record: Sequence[Any]
-) -> tuple[Any, ...]:
+    mapper: Mapper[Any], table: Table, root: Table, record: Record
+) -> tuple[object, ...]:
     """Return the current primary key, in the table at its root, of a row that a flush updates.
 
     A class may be mapped to a join, whose primary key is that of several tables.
@@ -292,7 +297,7 @@ def expire(state: State, attributes: Iterable[str]) -> None:
     state._expire_attributes(state.dict, attributes)
 
 
-def lookup_of(context: QueryContext, mapper: Mapper[Any], path: Any) -> Lookup | None:
+def lookup_of(context: QueryContext, mapper: Mapper[Any], path: PathRegistry) -> Lookup | None:
     """Return how a session finds the objects in memory for a statement's rows.
 
     None if the statement is for one object anyway.
@@ -307,8 +312,8 @@ def lookup_of(context: QueryContext, mapper: Mapper[Any], path: Any) -> Lookup |
 def populate(
     context: QueryContext,
     state: State,
-    row: Any,
-    populators: dict[str, Any],
+    row: object,
+    populators: Mapping[str, object],
     forgotten: Iterable[str],
 ) -> None:
     """Let an object without changes forget attributes, and load it from a row like a new one.
@@ -337,7 +342,7 @@ def bulk_mapper(options: Any) -> Mapper[Any]:
     return options._subject_mapper  # type: ignore[no-any-return]
 
 
-def synchronize_by_fetch(state_class: Any, *arguments: Any) -> Any:
+def synchronize_by_fetch(state_class: Any, *arguments: Any) -> object:
     """Let a bulk UPDATE or DELETE ask the database which rows it matches."""
     *rest, options = arguments
     options += {"_synchronize_session": "fetch"}
@@ -351,7 +356,7 @@ def has_objects_of(*arguments: Any) -> bool:
     return any(state.mapper.isa(mapper) for state in session.identity_map.all_states())
 
 
-def synchronize_nothing(*arguments: Any) -> Any:
+def synchronize_nothing(*arguments: Any) -> object:
     """Let a bulk UPDATE or DELETE assume that it matches no object's row."""
     options = arguments[-1]
     return options + {
@@ -369,7 +374,7 @@ def inner_joined(loader: Any, compile_state: Any) -> list[FromClause]:
     return joined if is_inner else []
 
 
-def join_outer(compile_state: Any, planned: tuple[Any, ...]) -> tuple[Any, ...]:
+def join_outer(compile_state: Any, planned: tuple[object, ...]) -> tuple[object, ...]:
     """Turn that join into an outer join, also for what is loaded further along."""
     *join, _, _, criteria = compile_state.create_eager_joins[-1]
     compile_state.create_eager_joins[-1] = (*join, False, True, criteria)

@@ -111,7 +111,7 @@ def enable(  # noqa: PLR0913 (what a class may declare)
                 resolved.bind_again()
 
 
-def disable(target: Any) -> None:
+def disable(target: object) -> None:
     """Undo `enable`: the class's own declaration, if any, applies again.
 
     Raises:

@@ -49,12 +49,14 @@ from ttl_odm.sqlalchemy.time.instants import instants_of
 from ttl_odm.sweeper.hooks import sweep_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ttl_odm.core.policy import Policy
     from ttl_odm.sqlalchemy.policy.bindings import TableLayout
 
 
 @event.listens_for(Mapper, "after_mapper_constructed")
-def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) -> None:
+def bind_mapper(mapper: Mapper[Any], cls: type, *, is_ours: bool = True) -> None:
     """Bind the policy that a class declares, or shares with its base class, to its table.
 
     For `is_ours` see `bind_table`.
@@ -87,7 +89,7 @@ def bind_mapper(mapper: Mapper[Any], cls: type[Any], *, is_ours: bool = True) ->
         _bind_joined(mapper, above, cls)
 
 
-def _is_union(mapper: Mapper[Any], cls: type[Any]) -> bool:
+def _is_union(mapper: Mapper[Any], cls: type) -> bool:
     """Return whether a class is mapped to its subclasses' tables, each of which has its own policy.
 
     What an `AbstractConcreteBase` declares is meant for these.
@@ -112,14 +114,14 @@ def _bind_rule(mapper: Mapper[Any], cls: type[Any]) -> bool:
     return True
 
 
-def checking_defaults(original: Any) -> Any:
+def checking_defaults(original: Callable[..., None]) -> Callable[..., None]:
     """Reject an invalid default when it is assigned to a class, not by each statement.
 
     SQLAlchemy calls the wrapped function for its own classes once they are mapped. For classes that
     a decorator maps it doesn't, so their statements raise the error.
     """
 
-    def checked(cls: type[Any], key: str, value: Any) -> None:
+    def checked(cls: type, key: str, value: object) -> None:
         if key == "__ttl__":
             mapper = compat.mapper_of(cls)
             rule = None if mapper is None else rule_of(mapper.local_table)
@@ -364,7 +366,7 @@ def _bind_single(mapper: Mapper[Any], cls: type[Any]) -> None:
     _join_variant(mapper, cls, binding)
 
 
-def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None:
+def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type) -> None:
     """Bind a joined subclass: its rows live and die with their base rows, and share their ttl."""
     binding = root_binding_of(base.local_table)
     if binding is None or "__ttl__" in vars(cls):
@@ -382,7 +384,7 @@ def _bind_joined(mapper: Mapper[Any], base: Mapper[Any], cls: type[Any]) -> None
     _join_variant(mapper, cls, binding)
 
 
-def _join_variant(mapper: Mapper[Any], cls: type[Any], binding: Binding) -> None:
+def _join_variant(mapper: Mapper[Any], cls: type, binding: Binding) -> None:
     """Add a subclass's rows to those of the nearest default of its own, if there is one."""
     variant = binding.variant_for(cls)
     if variant is None or mapper.polymorphic_identity is None:

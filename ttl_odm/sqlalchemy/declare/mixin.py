@@ -51,7 +51,7 @@ class _Absent:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: object, owner: Any) -> Any:
+    def __get__(self, instance: object, owner: Any) -> _Absent:
         if "__mapper__" not in vars(owner):  # a subclass that is about to be mapped inherits it
             return self
         raise AttributeError(
@@ -110,7 +110,7 @@ class TTLMixin:
             """The row's own ttl in seconds; -1 is never, None inherits the default."""
             return ttl_column(cls) if goes_by(cls, "ttl") else _Absent("ttl")
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         # SQLAlchemy takes the fields of a dataclass from its own annotations alone.
         if issubclass(cls, MappedAsDataclass) and "ttl" not in vars(cls) and _is_root(cls):
             cls.__annotations__ = {**annotations_of(cls), "ttl": Mapped[int | None]}

@@ -117,9 +117,9 @@ class GatedContext(Context):
     ttl_batch: Any = None
     ttl_does_nothing: bool = False  # a preparation has left out everything that it would write
 
-    def fetchall_for_returning(self, cursor: Any) -> Any:
+    def fetchall_for_returning(self, cursor: DBAPICursor) -> Sequence[object]:
         """Return the rows of a batch of an INSERT."""
-        rows = super().fetchall_for_returning(cursor)  # type: ignore[no-untyped-call]
+        rows: Sequence[Any] = super().fetchall_for_returning(cursor)  # type: ignore[no-untyped-call]
         trial = self.ttl_trial
         return rows if trial is None else trial.complete(self, rows)
 
@@ -153,7 +153,7 @@ def _gated_context(context_class: type[Any]) -> type[Any]:
         extracted_parameters: Sequence[object] | None,
         cache_hit: CacheStats = CacheStats.CACHING_DISABLED,
         param_dict: Mapping[str, object] | None = None,
-    ) -> Any:
+    ) -> object:
         make: Any = init if cls is gated else super(gated, cls)._init_compiled
         is_gated = getattr(compiled, "ttl_gated", False)
         if is_gated and compiled.ttl_outdated:
@@ -303,7 +303,7 @@ class Trial:
                 return
         send(cursor, self.plain(statement), *rest)
 
-    def is_declined(self, context: Any, error: BaseException) -> bool:
+    def is_declined(self, context: DefaultExecutionContext, error: BaseException) -> bool:
         """Return whether an error is about the trial's clause, which must be left out then.
 
         After another error the database is asked about the table again: one of its keys may have
@@ -318,7 +318,7 @@ class Trial:
             tables.pop(name, None)
         return is_about_clause
 
-    def complete(self, context: Any, rows: Sequence[Any]) -> Sequence[Any]:
+    def complete(self, context: Any, rows: Sequence[Any]) -> Sequence[object]:
         """Return the rows that a batch has inserted, including those that the trial left out."""
         batch, first = context.ttl_batch
         if not self.counts or len(rows) == len(batch.batch):
@@ -353,7 +353,7 @@ class Trial:
                 return False
         return _takes_trials(context, self.table)
 
-    def _insists(self, context: Any) -> bool:
+    def _insists(self, context: DefaultExecutionContext) -> bool:
         """Return whether a missing row has met a live one, rather than a trigger or rule."""
         return not self.is_upsert and _takes_trials(context, self.table, for_certain=True)
 
@@ -414,7 +414,9 @@ def _known_tables(dialect: Any) -> dict[Name, tuple[bool, float]]:
     return known
 
 
-def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> bool:
+def _takes_trials(
+    context: DefaultExecutionContext, table: Table, *, for_certain: bool = False
+) -> bool:
     name = compat.place_of(context.execution_options, table)
     known = _known_tables(context.dialect)
     accepts, end = known.get(name, (False, 0.0))
@@ -430,7 +432,7 @@ def _takes_trials(context: Any, table: Table, *, for_certain: bool = False) -> b
     return accepts
 
 
-def _is_batch(context: Any) -> bool:
+def _is_batch(context: DefaultExecutionContext) -> bool:
     return context.execute_style is ExecuteStyle.INSERTMANYVALUES
 
 
@@ -466,7 +468,7 @@ class _Execute:
         self.send = send
 
     def __call__(
-        self, cursor: DBAPICursor, statement: str, parameters: Any, context: Any = None
+        self, cursor: DBAPICursor, statement: str, parameters: object, context: Any = None
     ) -> None:
         trial: Trial | None = getattr(context, "ttl_trial", None)
         if trial is None:
@@ -479,7 +481,7 @@ class _ExecuteOnInnoDB(_Execute):
     """Sends one statement, which fails as a whole."""
 
     def __call__(
-        self, cursor: DBAPICursor, statement: str, parameters: Any, context: Any = None
+        self, cursor: DBAPICursor, statement: str, parameters: object, context: Any = None
     ) -> None:
         compiled = getattr(context, "compiled", None)
         preparation: Preparation | None = getattr(compiled, "ttl_preparation", None)
@@ -540,7 +542,7 @@ class _Batches:
     def __init__(self, deliver: Callable[..., Iterator[Any]]) -> None:
         self._deliver = deliver
 
-    def __call__(self, *arguments: Any) -> Iterator[Any]:
+    def __call__(self, *arguments: Any) -> Iterator[object]:
         context = arguments[-1]
         if not context.parameters:  # a preparation has left out all rows
             return compat.no_batches(context)
@@ -552,7 +554,7 @@ class _Batches:
         )
 
 
-def _tracked(batches: Iterator[Any], context: Any) -> Iterator[Any]:
+def _tracked(batches: Iterator[Any], context: Any) -> Iterator[object]:
     first = rowcount = 0
     for batch in batches:
         context.ttl_batch = (batch, first)

@@ -99,7 +99,7 @@ def render(expression: ColumnElement[Any], compiler: SQLCompiler, kw: dict[str, 
     return str(compiler.process(expression.self_group(operators.and_), **kw))
 
 
-def live(target: Any) -> ColumnElement[bool]:
+def live(target: object) -> ColumnElement[bool]:
     """Return the predicate for live rows of a class, an alias or a Table.
 
     Statements on a TTL table have it anyway. Use this to select it, or in statements with
@@ -111,7 +111,7 @@ def live(target: Any) -> ColumnElement[bool]:
     return _expression(target, Live, "live")
 
 
-def expired(target: Any) -> ColumnElement[bool]:
+def expired(target: object) -> ColumnElement[bool]:
     """Return the opposite of `live`: true for expired rows that have not been purged yet.
 
     Use it with ``include_expired``, or the statement returns no rows.
@@ -122,7 +122,7 @@ def expired(target: Any) -> ColumnElement[bool]:
     return _expression(target, Expired, "expired")
 
 
-def expires_at(target: Any) -> ColumnElement[datetime | None]:
+def expires_at(target: object) -> ColumnElement[datetime | None]:
     """Return the instant at which a row expires, as SQL (aware, UTC in results; None for never).
 
     Raises:
@@ -131,7 +131,7 @@ def expires_at(target: Any) -> ColumnElement[datetime | None]:
     return _expression(target, ExpiresAt, "expires_at")
 
 
-def _expression(target: Any, make: type[Live | ExpiresAt], name: Asked) -> ColumnElement[Any]:
+def _expression(target: object, make: type[Live | ExpiresAt], name: Asked) -> ColumnElement[Any]:
     source = target if isinstance(target, FromClause) else None
     if source is None and (not isinstance(target, type) or mapper_of(target) is not None):
         source = inspect(target).selectable

@@ -21,23 +21,24 @@ from ttl_odm.sqlalchemy.objects.lifetime import lifetime_of
 from ttl_odm.sqlalchemy.policy.bindings import root_binding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy.engine import Dialect
     from sqlalchemy.orm import Mapper, QueryContext
+    from sqlalchemy.orm.path_registry import PathRegistry
 
     from ttl_odm.sqlalchemy.compat import Handler, State
     from ttl_odm.sqlalchemy.objects.lifetime import Lifetime
 
     Receiver = tuple[str, Callable[..., None]]
     Populators = dict[str, list[Receiver]]
-    Rows = Sequence[tuple[Any, ...]]
+    Rows = Sequence[tuple[object, ...]]
 
 
-def receiving(properties: Handler) -> Handler:
+def receiving(properties: Callable[[Mapper[Any]], frozenset[object]]) -> Handler:
     """Let mappers with a policy have `Arrivals` among their properties when they load rows."""
 
-    def with_arrivals(mapper: Mapper[Any]) -> Any:
+    def with_arrivals(mapper: Mapper[Any]) -> object:
         own = properties(mapper)
         return own if root_binding_of(mapper.local_table) is None else own | {_ARRIVALS}
 
@@ -55,7 +56,7 @@ class Arrivals:
         self,
         context: QueryContext,
         _entity: object,
-        path: Any,
+        path: PathRegistry,
         mapper: Mapper[Any],
         result: Any,
         _adapter: object,
@@ -163,7 +164,7 @@ class _JudgedResult(CursorResult[Any]):
         if not indexes:
             return rows
 
-        def in_turn() -> Iterator[tuple[Any, ...]]:
+        def in_turn() -> Iterator[tuple[object, ...]]:
             for index, row in enumerate(rows):
                 is_doubtful = index in indexes
                 for doubts in judges if is_doubtful else ():
@@ -183,9 +184,9 @@ class _Arrival(NamedTuple):
     lifetime: Lifetime
     dialect: Dialect
     populators: Populators
-    stamp_of: Callable[[Any], Any] | None
+    stamp_of: Callable[[object], object] | None
 
-    def receive(self, state: State, values: dict[str, Any], row: Any) -> None:
+    def receive(self, state: State, values: Mapping[str, object], row: object) -> None:
         """Load an object in memory from the row, if the row may be another one."""
         if state.expired:
             return  # nothing was in memory, as after a commit

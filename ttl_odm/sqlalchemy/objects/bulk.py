@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def fetching(evaluate: Handler) -> Handler:
     """Let a bulk statement on a TTL table fetch the rows that it matches."""
 
-    def fetch_instead(cls: type, *arguments: object) -> Any:
+    def fetch_instead(cls: type, *arguments: object) -> object:
         table = compat.bulk_mapper(arguments[-1]).local_table
         if root_binding_of(table) is None and rule_of(table) is None:
             return evaluate(cls, *arguments)
@@ -59,7 +59,7 @@ def stamping(before_execute: Handler) -> Handler:
         params: object,
         options: Mapping[str, object],
         *rest: object,
-    ) -> Any:
+    ) -> object:
         binding = binding_of_source(statement.table)
         if {**statement.get_execution_options(), **options}.get(KEEP_LAST_MODIFIED):
             # An update by primary key loses the options that session.execute() was given.

@@ -98,7 +98,7 @@ changes as soon as the object, or an attribute of it, is loaded.
 
 def _stored_values(state: State) -> Mapping[str, Any]:
     """Return the attributes in memory as they are stored, without changes that await a flush."""
-    stored: dict[str, Any] = state.dict
+    stored = state.dict
     return {**stored, **state.committed_state} if state.committed_state else stored
 
 
@@ -268,7 +268,7 @@ def _check_rows(
 _READ: Final = (date, int, float, Decimal, str)
 
 
-def _is_readable(lifetime: Lifetime, stored: Mapping[str, Any], dialect: Dialect) -> bool:
+def _is_readable(lifetime: Lifetime, stored: Mapping[str, object], dialect: Dialect) -> bool:
     """Return whether Python understands the values of columns that aren't ours."""
     clock, limit = clock_of(dialect), lifetime.binding.max_lifetime
     columns = [(lifetime.stamp, lifetime.binding.instants)]
@@ -347,7 +347,7 @@ def _near(records: Iterable[Written]) -> Mapping[int, _Near]:
         if far is not None:  # for most objects, this suffices
             row = state.obj()
             stored, values = state.committed_state, EMPTY_DICT if row is None else row.__dict__
-            stamp: Any = stored.get(far.stamp, values.get(far.stamp))
+            stamp = stored.get(far.stamp, values.get(far.stamp))
             if stamp is None or stamp is NO_VALUE:  # as for a row that is touched again
                 at, runid = getattr(state, "ttl_odm_note", NO_NOTE)
                 is_far = isinstance(at, float) and runid == state.runid and at > far.noted
@@ -383,7 +383,7 @@ class _Far(NamedTuple):
     stamped: datetime
     noted: float
     stamp: str
-    own: Any
+    own: str | None
 
     @classmethod
     def of(cls, lifetime: Lifetime, sample: Sample, life: int | None) -> _Far:

@@ -39,13 +39,13 @@ from ttl_odm.sqlalchemy.rewrite.writes import Stamp
 from ttl_odm.sqlalchemy.time.clock import dialect_of, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Delete
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
-    from ttl_odm.sqlalchemy.compat import State
+    from ttl_odm.sqlalchemy.compat import Handler, Record, State
     from ttl_odm.sqlalchemy.objects.ends import Key
     from ttl_odm.sqlalchemy.policy.rules import Rule
 
@@ -112,13 +112,13 @@ def ordering(register: Callable[..., None]) -> Callable[..., None]:
     return register_ordered
 
 
-def saving(organize: Callable[..., Any]) -> Callable[..., Any]:
+def saving(organize: Handler) -> Handler:
     """Let a flush insert objects with the keys of others whose rows are gone.
 
     `flushing` has looked already, but a new object may have got its key from its parent meanwhile.
     """
 
-    def live_save(base_mapper: Mapper[Any], states: Iterable[State], uow: UOWTransaction) -> Any:
+    def live_save(base_mapper: Mapper[Any], states: Iterable[State], uow: UOWTransaction) -> object:
         states = list(states)
         for state in states:
             # Most tables have an empty info.
@@ -132,7 +132,7 @@ def saving(organize: Callable[..., Any]) -> Callable[..., Any]:
     return live_save
 
 
-def reading_stamps(emit: Callable[..., Any]) -> Callable[..., Any]:
+def reading_stamps(emit: Handler) -> Handler:
     """Let the INSERTs of a flush read no stamps of rows that their keys don't identify."""
 
     def emit_inserts(
@@ -140,9 +140,9 @@ def reading_stamps(emit: Callable[..., Any]) -> Callable[..., Any]:
         uow: UOWTransaction | None,
         mapper: Mapper[Any],
         table: Table,
-        insert: Iterable[Any],
-        **options: Any,
-    ) -> Any:
+        insert: Iterable[Record],
+        **options: object,
+    ) -> object:
         binding = binding_of(table)
         of_flush = options.get("use_orm_insert_stmt") is None
         if binding is not None and binding.stamps and of_flush:
@@ -162,7 +162,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
         uow: UOWTransaction | None,  # None: a bulk update by primary key
         mapper: Mapper[Any],
         table: Table,
-        update: Iterable[Any],
+        update: Iterable[Record],
         **options: object,
     ) -> None:
         binding = root_binding_of(table)
@@ -180,7 +180,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
             return
         _leave_stamps_to_the_gate(binding, records)
         # The objects whose row in the root table this flush has updated.
-        at_root: set[Any] = (
+        at_root: set[State] = (
             set() if uow is None else uow.attributes.setdefault("ttl_odm_written_at_root", set())
         )
         known = [r for r in records if r[compat.STATE] in at_root] if at_root else []
@@ -206,7 +206,7 @@ def checking_updates(emit: Callable[..., None]) -> Callable[..., None]:
     return emit_updates
 
 
-def _batches(table: Table, runs: Iterable[list[Any]]) -> Iterator[tuple[list[Any], bool]]:
+def _batches(table: Table, runs: Iterable[list[Record]]) -> Iterator[tuple[list[Record], bool]]:
     """Yield what a flush updates, and whether a purge unlinks it: then the stamps are kept.
 
     When a live row expires must not depend on the time at which a row that it refers to is purged.
@@ -222,7 +222,7 @@ def _batches(table: Table, runs: Iterable[list[Any]]) -> Iterator[tuple[list[Any
                 yield batch, unlinks
 
 
-def _unlinks(table: Table, record: Any) -> bool:
+def _unlinks(table: Table, record: Record) -> bool:
     """Return whether an UPDATE sets nothing but references to NULL, as for a deleted object."""
     columns = ((table.c.get(key), value) for key, value in compat.given_values(record).items())
     return not record[compat.SQL_VALUES] and all(
@@ -233,7 +233,7 @@ def _unlinks(table: Table, record: Any) -> bool:
 def _keeping_stamps(emit: Callable[..., None]) -> Callable[..., None]:
     """Let UPDATEs leave ``_ts`` alone."""
 
-    def emit_updates(*args: Any, **options: Any) -> None:
+    def emit_updates(*args: object, **options: object) -> None:
         written, kept = base_row_written.set(True), unlinking.set(True)
         try:
             emit(*args, **options)
@@ -252,7 +252,7 @@ def _updating_by_rule(rule: Rule, emit: Callable[..., None]) -> Callable[..., No
         uow: UOWTransaction | None,
         mapper: Mapper[Any],
         table: Table,
-        update: Iterable[Any],
+        update: Iterable[Record],
         **options: object,
     ) -> None:
         try:
@@ -292,7 +292,7 @@ def _reject_gone(  # noqa: PLR0913, PLR0917 (three for the error, three for the 
 
 
 def _updated_keys(
-    mapper: Mapper[Any], table: Table, binding: Binding | Rule, records: list[Any]
+    mapper: Mapper[Any], table: Table, binding: Binding | Rule, records: list[Record]
 ) -> list[Key]:
     return [compat.updated_key(mapper, table, binding.table, record) for record in records]
 
@@ -302,7 +302,7 @@ def _check_uncounted(
     mapper: Mapper[Any],
     binding: Binding | Rule,
     table: Table,
-    records: list[Any],
+    records: list[Record],
 ) -> None:
     """Raise `ExpiredError` if an UPDATE would miss rows, on drivers that don't count them."""
     connection = records[0][compat.CONNECTION]
@@ -360,7 +360,7 @@ def _gone_error(
     )
 
 
-def _countable(records: list[Any], connection_at: int = compat.CONNECTION) -> list[list[Any]]:
+def _countable(records: list[Record], connection_at: int = compat.CONNECTION) -> list[list[Record]]:
     """Return what a flush writes, in batches whose rows the driver counts."""
     if len(records) > 1 and not records[0][connection_at].dialect.supports_sane_multi_rowcount:
         return [[record] for record in records]
@@ -375,7 +375,7 @@ def checking_post_updates(emit: Callable[..., None]) -> Callable[..., None]:
         uow: UOWTransaction,
         mapper: Mapper[Any],
         table: Table,
-        update: Iterable[Any],
+        update: Iterable[Record],
     ) -> None:
         binding = root_binding_of(table)
         if binding is None:
@@ -403,7 +403,7 @@ def checking_bulk_saves(save: Callable[..., None]) -> Callable[..., None]:
         *,
         isupdate: bool,
         isstates: bool,
-        **options: Any,
+        **options: object,
     ) -> None:
         binding = root_binding_of(inspect(mapper).local_table)
         runs: Iterable[Iterable[Any]] = [mappings]
@@ -437,7 +437,11 @@ def releasing_secondary_rows(write: Callable[..., None]) -> Callable[..., None]:
     """
 
     def write_secondary_rows(
-        processor: Any, uow: UOWTransaction, new: Any, moved: Any, gone: Any
+        processor: Any,
+        uow: UOWTransaction,
+        new: Sequence[object],
+        moved: Sequence[object],
+        gone: Sequence[object],
     ) -> None:
         if binding_of_source(processor.secondary) is not None:
             for changes in ((), (), gone), ((), moved, ()):
@@ -449,7 +453,7 @@ def releasing_secondary_rows(write: Callable[..., None]) -> Callable[..., None]:
     return write_secondary_rows
 
 
-def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
+def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Record]) -> None:
     """Remove the stamps that `touch` has set from UPDATEs, which get the same stamp anyway.
 
     With SQL among its values SQLAlchemy makes a new statement for each object, and sends it alone.
@@ -462,7 +466,7 @@ def _leave_stamps_to_the_gate(binding: Binding, records: Iterable[Any]) -> None:
             del values[column]
 
 
-def _remember(binding: Binding, table: Table, batch: Iterable[Any], at_root: set[State]) -> None:
+def _remember(binding: Binding, table: Table, batch: Iterable[Record], at_root: set[State]) -> None:
     """Note what is known of the ends of objects' rows after UPDATEs: objects forget their stamps.
 
     For rows that keep theirs, `checked` has noted it.
@@ -514,7 +518,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         uow: UOWTransaction,
         mapper: Mapper[Any],
         table: Table,
-        delete: Iterable[Any],
+        delete: Iterable[Record],
     ) -> None:
         binding: Binding | Rule | None = root_binding_of(table) or rule_of(table)
         if binding is None:
@@ -529,13 +533,13 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
         key_of = compat.identity_columns if table is binding.table else compat.primary_key
         columns = [column.key for column in key_of(mapper, table)]
         is_of_many = not isinstance(mapper.local_table, Table)
-        records = []
+        records: list[Record] = []
         for parameters, connection in deletes:
             key = tuple([parameters[column] for column in columns])
             # The keys of a join differ from those of its tables, and no row of it may go alone.
             is_checked = is_of_many or (table, key) in explicit
             records.append((parameters, key, connection, is_checked))
-        runs: Iterable[list[Any]] = [records]
+        runs: Iterable[list[Record]] = [records]
         if isinstance(binding, Binding) and table is binding.table:
             classes = base_mapper.self_and_descendants
             mappers = {m for m in classes if root_binding_of(m.local_table) is binding}
@@ -561,7 +565,7 @@ def checking_deletes(emit: Callable[..., None]) -> Callable[..., None]:
     return emit_deletes
 
 
-def _written(states: Mapping[Key, State], record: Any) -> tuple[State | None, Connection]:
+def _written(states: Mapping[Key, State], record: Record) -> tuple[State | None, Connection]:
     _, key, connection, _ = record
     return states.get(key), connection
 

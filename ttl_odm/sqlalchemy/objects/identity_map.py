@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def live_lookups(lookup: Handler) -> Handler:
     """Let the session find no object in memory that may have expired."""
 
-    def live_lookup(session: Session, mapper: Mapper[Any], *args: object, **kw: Any) -> Any:
+    def live_lookup(session: Session, mapper: Mapper[Any], *args: object, **kw: Any) -> object:
         row = lookup(session, mapper, *args, **kw)
         if row is None:
             return row
@@ -61,7 +61,7 @@ def live_lookups(lookup: Handler) -> Handler:
 def live_merges(merge: Handler) -> Handler:
     """Let ``merge()`` insert a new row for an object whose row is gone."""
 
-    def live_merge(session: Session, state: State, *args: object, **kw: object) -> Any:
+    def live_merge(session: Session, state: State, *args: object, **kw: object) -> object:
         mapper = state.mapper
         if kw.get("load", True) and (lifetime_of(mapper) is not None or has_rule(mapper)):
             key = state.key or compat.identity_keys(state.mapper)(state)
@@ -79,12 +79,12 @@ def whole_reloads(load: Handler) -> Handler:
     def live_load(
         session: Session,
         statement: Select[Any],
-        key: Any,
+        key: object,
         *,
         refresh_state: State | None = None,
         only_load_props: Collection[str] | None = None,
         **kw: object,
-    ) -> Any:
+    ) -> object:
         if refresh_state is not None and refresh_state.key is not None and only_load_props:
             mapper = refresh_state.mapper
             lifetime = lifetime_of(mapper)
@@ -116,7 +116,7 @@ def whole_updates(apply: Handler) -> Handler:
     Otherwise it would have values of two rows, and no end that would show this to a flush.
     """
 
-    def live_apply(cls: type, session: Session, *arguments: Any) -> Any:
+    def live_apply(cls: type, session: Session, *arguments: Any) -> object:
         _options, _statement, _parameters, objects, *_ = arguments
         for obj, state, _ in objects:
             if lifetime_of(state.mapper) is not None and _is_over(state, dialect_of(session, obj)):

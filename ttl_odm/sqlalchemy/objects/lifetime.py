@@ -99,11 +99,11 @@ class Lifetime(NamedTuple):
         """Whether the class maps the columns of its lifetime."""
         return bool(self.attributes)
 
-    def scope(self, values: Mapping[str, Any]) -> object:
+    def scope(self, values: Mapping[str, object]) -> object:
         """Return the value on which a row's default depends; None if all rows share one."""
         return None if self.kind is None else values[self.kind]
 
-    def end(self, values: Mapping[str, Any], policy: Policy) -> datetime | None:
+    def end(self, values: Mapping[str, object], policy: Policy) -> datetime | None:
         """Return the instant at which a row with these values expires (aware, UTC); None: never."""
         return expiry.expires_at(
             policy,
@@ -122,7 +122,7 @@ def lifetime_of(mapper: Mapper[Any]) -> Lifetime | None:
         return _lifetime_in_many(mapper)
     if not info:
         return None
-    memo: dict[Any, Any] = compat.memo_of(mapper)
+    memo = compat.memo_of(mapper)
     known: tuple[object, Lifetime] | None = memo.get(_LIFETIME)
     if known is not None and known[0] is info.get(INFO_KEY):
         return known[1]

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column, Table
     from sqlalchemy.engine import Dialect
+    from sqlalchemy.types import TypeEngine
+
+    from ttl_odm.sqlalchemy.compat import Record
 
 _INTEGERS: Final = (int, type(None))
 """Types of what a column of integers returns as it was given, or generates."""
@@ -35,7 +38,7 @@ _HEX: Final = "[0-9a-f]"
 _UUID: Final = re.compile(f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}")
 
 
-def read_later(records: Sequence[Any], table: Table, stamp: Column[Any]) -> list[Any]:
+def read_later(records: Sequence[Record], table: Table, stamp: Column[Any]) -> list[Record]:
     """Return the records of INSERTs, without stamps to read where a key may come back changed."""
     dialect, given = records[0][compat.CONNECTION].dialect, compat.given_values
     checks = [(column.key, _check_of(column, dialect)) for column in table.primary_key]
@@ -47,7 +50,7 @@ def read_later(records: Sequence[Any], table: Table, stamp: Column[Any]) -> list
     ]
 
 
-def _check_of(column: Column[Any], dialect: Dialect) -> Callable[[Any], bool]:
+def _check_of(column: Column[Any], dialect: Dialect) -> Callable[[object], bool]:
     """Return the check whether a value comes back: a quick one for most columns' types."""
     type_: Any = compat.variant_of(column.type, dialect)
     if not isinstance(type_, TypeDecorator) and compat.affinity(type_) is Integer:
@@ -60,11 +63,11 @@ def _check_of(column: Column[Any], dialect: Dialect) -> Callable[[Any], bool]:
     return lambda value: _comes_back(value, column, dialect)
 
 
-def _comes_back(value: Any, column: Column[Any], dialect: Dialect) -> bool:
+def _comes_back(value: object, column: Column[Any], dialect: Dialect) -> bool:
     """Return whether a query returns a value of a key exactly as it was given."""
     if value is None:  # the database generates it
         return True
-    type_: Any = compat.variant_of(column.type, dialect)
+    type_ = compat.variant_of(column.type, dialect)
     while isinstance(type_, TypeDecorator):
         if type(type_).process_result_value is not TypeDecorator.process_result_value:
             return False
@@ -72,7 +75,9 @@ def _comes_back(value: Any, column: Column[Any], dialect: Dialect) -> bool:
     return type(value) is type_.python_type and _is_returned(value, type_, column, dialect)
 
 
-def _is_returned(value: Any, type_: Any, column: Column[Any], dialect: Dialect) -> bool:
+def _is_returned(
+    value: object, type_: TypeEngine[Any], column: Column[Any], dialect: Dialect
+) -> bool:
     if isinstance(value, datetime):
         if type(type_) is not DateTime:  # others may have another precision
             return False
@@ -84,5 +89,5 @@ def _is_returned(value: Any, type_: Any, column: Column[Any], dialect: Dialect) 
     if isinstance(value, str) and isinstance(type_, Enum):  # in MySQL's and MariaDB's, case differs
         return value in type_.enums
     if isinstance(type_, CHAR) and dialect.name == "postgresql":  # it pads them with spaces
-        return len(value) == (type_.length or 1)
+        return isinstance(value, str) and len(value) == (type_.length or 1)
     return is_kept(value, column)

@@ -59,7 +59,7 @@ _STATEMENT: Final = "ttl_odm_touch"
 
 @overload
 def touch(  # type: ignore[overload-overlap] # a class is an object, but no row
-    target: type[Any] | AliasedClass[Any] | FromClause,
+    target: type | AliasedClass[Any] | FromClause,
     *,
     at_most_every: float | timedelta | None = None,
     only_if: OnlyIf | None = None,
@@ -73,7 +73,7 @@ def touch(
     only_if: OnlyIf | None = None,
 ) -> bool: ...
 def touch(
-    target: Any,
+    target: object,
     *,
     at_most_every: float | timedelta | None = None,
     only_if: OnlyIf | None = None,
@@ -139,7 +139,7 @@ class WrittenBefore(FunctionElement[bool]):
         super().__init__(column, value)
         self.instants = instants
 
-    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+    def self_group(self, against: object = None) -> WrittenBefore:  # noqa: ARG002 (SQLAlchemy's signature)
         """Return the element itself: it is rendered in parentheses."""
         return self
 
@@ -203,7 +203,7 @@ def _rows_of(target: Any, name: str) -> _Rows:
     return _Rows(mapper.base_mapper.class_, root, sub.base, tuple(joined))
 
 
-def _plain_statement(target: Any) -> Update:
+def _plain_statement(target: object) -> Update:
     """Return the UPDATE without conditions; a mapper remembers it, as it takes 25 µs to make."""
     mapper = mapper_of(target) if isinstance(target, type) else None
     if mapper is None:
@@ -216,7 +216,7 @@ def _plain_statement(target: Any) -> Update:
 
 
 def _statement(
-    target: Any,
+    target: object,
     at_most_every: float | timedelta | None,
     only_if: OnlyIf | None,
     life: float | timedelta | None,

@@ -72,7 +72,7 @@ class IndexCondition(FunctionElement[bool]):
         }
         return cls(clauses) if clauses else None
 
-    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+    def self_group(self, against: object = None) -> IndexCondition:  # noqa: ARG002 (SQLAlchemy's signature)
         """Return the condition without ``= 1``: the database compares it with the index's."""
         return self
 
@@ -162,7 +162,7 @@ class _WithPrefixes(FunctionElement[bool]):
     inherit_cache = True
     type = Boolean()
 
-    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+    def self_group(self, against: object = None) -> _WithPrefixes:  # noqa: ARG002 (SQLAlchemy's signature)
         """Return the condition without ``= 1``, with which no index would answer it."""
         return self
 

@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     Row = dict[str, object]
-    Parameters = Mapping[str, Any]
-    Pair = tuple[Any, Any]
+    Parameters = Mapping[str, object]
+    Pair = tuple[Any, object]
 
 
 class Assignment(NamedTuple):
@@ -258,9 +258,7 @@ def plain(value: object, parameters: Parameters) -> object:
     return value.effective_value if compat.is_anonymous(value) else parameters[value.key]
 
 
-def _known_values(
-    statement: Insert | Update, pairs: Iterable[tuple[Any, Any]]
-) -> list[tuple[str, Any]]:
+def _known_values(statement: Insert | Update, pairs: Iterable[Pair]) -> list[tuple[str, object]]:
     """Return the values that a statement sets, by column key, without columns set to DEFAULT."""
     return [
         (compat.column_key(statement, column), as_element(value))
@@ -324,7 +322,7 @@ class Granted(FunctionElement[bool]):
     inherit_cache = True
     type = Boolean()
 
-    def self_group(self, against: object = None) -> Any:  # noqa: ARG002 (SQLAlchemy's signature)
+    def self_group(self, against: object = None) -> Granted:  # noqa: ARG002 (SQLAlchemy's signature)
         """Return the element itself: it is rendered in parentheses."""
         return self
 
@@ -487,7 +485,7 @@ def _supplied(
     return typed(value, column)
 
 
-def typed(value: Any, column: Column[Any]) -> ColumnElement[Any]:
+def typed(value: object, column: Column[Any]) -> ColumnElement[Any]:
     """Return a column's value, or SQL, for use inside an expression that replaces it."""
     if not isinstance(value, ColumnElement):
         return literal(value, column.type)
@@ -552,5 +550,5 @@ def parameters_of(
     return tuple(names)
 
 
-def _values_of(statement: Insert | Update) -> list[tuple[str, Any]]:
+def _values_of(statement: Insert | Update) -> list[tuple[str, object]]:
     return _known_values(statement, compat.assignments(statement))

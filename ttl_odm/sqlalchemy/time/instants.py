@@ -246,7 +246,7 @@ class End(LastModified):
         """Check the instant before anything is sent."""
         to_storage = super().bind_processor(dialect)
 
-        def process(value: Any) -> Any:
+        def process(value: Any) -> object:
             self.capacity.check(dialect, value, f"expire_at({value!r})")
             return to_storage(value)
 
@@ -297,7 +297,7 @@ def _render_stored(element: Stored, compiler: SQLCompiler, **kw: object) -> str:
     return compiler.process(stored, **kw)
 
 
-def _affinity(type_: TypeEngine[Any]) -> type[Any]:
+def _affinity(type_: TypeEngine[Any]) -> type:
     # Of a TypeDecorator, what it is made of; of a dialect's own type, the general one.
     return Enum if isinstance(type_, Enum) else compat.affinity(type_)
 
