@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.target_schema import TargetSchema
     from ttl_odm.core.extension import DefaultExtension
     from ttl_odm.core.policy import Policy
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
     IsTable = Callable[[str | None, str], bool]
@@ -138,24 +139,24 @@ class Aspect:
 
     # Operations
 
-    def check(self, op: Operation, steps: Steps[Any]) -> None:
+    def check(self, op: Operation, steps: Steps[Family]) -> None:
         """Reject invalid arguments, as the first check. It only reads.
 
         Raises:
             MigrationRefusedError: With what to write.
         """
 
-    def refuse(self, op: Operation, steps: Steps[Any]) -> None:
+    def refuse(self, op: Operation, steps: Steps[Family]) -> None:
         """Reject a table that can't have what the extension adds, as the last check. It only reads.
 
         Raises:
             MigrationRefusedError: With the reason, and what to do.
         """
 
-    def before(self, op: Operation, steps: Steps[Any]) -> None:
+    def before(self, op: Operation, steps: Steps[Family]) -> None:
         """Make the extension's changes that come before those of columns and indexes."""
 
-    def after(self, op: Operation, steps: Steps[Any]) -> None:
+    def after(self, op: Operation, steps: Steps[Family]) -> None:
         """Make the changes that come after those of columns and indexes, in reverse order."""
 
 

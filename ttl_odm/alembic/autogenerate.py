@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alembic.autogenerate.api import AutogenContext
+    from alembic.runtime.environment import NameFilterParentNames
     from sqlalchemy.schema import SchemaItem
 
     from ttl_odm.alembic.aspects import Aspect, IsTable
@@ -99,7 +100,7 @@ def _prepare(
         for name in (*_compared_names(table), *compared_links(autogen_context, table))
     }
 
-    def is_compared_below(name: str | None, schema: str | None, table: str) -> bool:
+    def is_compared_below(name: str | None, schema: str | None, table: str | None) -> bool:
         return (_schema_key(autogen_context, schema), table, name) in ours
 
     def is_table_of_ours(name: str | None, schema: str | None) -> bool:
@@ -110,7 +111,7 @@ def _prepare(
             is_table(key, name) for is_table in of_extensions
         )
 
-    def by_name(name: str | None, kind: str, parents: Any) -> bool:
+    def by_name(name: str | None, kind: str, parents: NameFilterParentNames) -> bool:
         if kind == "table":
             return not is_table_of_ours(name, parents["schema_name"])
         return kind not in _HIDDEN or not is_compared_below(
@@ -295,30 +296,17 @@ class _Comparison:
         self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
     ) -> None:
         """Add TTL to a new table, in the transaction that creates it."""
-        if binding.layout is None and any(_names(item, target) for item in created.columns):
-            self._complete_created(created, target, binding)
-            return
-        created.columns = _without(created.columns, target)
-        for modified in self._modifications(target.table.name, created.schema, target.table.schema):
-            self._strip(modified, target)
-        op = AddTTLOp(
-            target.table.name,
-            default_now(binding),
-            schema=target.table.schema,
-            sweep=binding.sweep,
-            in_transaction=True,
-        )
-        self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
-
-    def _complete_created(
-        self, created: ops.CreateTableOp, target: TargetSchema, binding: Binding
-    ) -> None:
-        """Leave TTL's columns to Alembic, because other constraints of the table name them."""
-        for modified in self._modifications(target.table.name, created.schema, target.table.schema):
-            self._strip(modified, target)
         name, schema, policy = target.table.name, target.table.schema, default_now(binding)
-        op = AlterTTLOp(name, policy, schema=schema, sweep=binding.sweep, in_transaction=True)
-        op.existing_ttl, op.existing_sweep = policy, "scan"
+        op: AddTTLOp | AlterTTLOp
+        if binding.layout is None and any(_names(item, target) for item in created.columns):
+            # Alembic makes TTL's columns, because other constraints of the table name them.
+            op = AlterTTLOp(name, policy, schema=schema, sweep=binding.sweep, in_transaction=True)
+            op.existing_ttl, op.existing_sweep = policy, "scan"
+        else:
+            created.columns = _without(created.columns, target)
+            op = AddTTLOp(name, policy, schema=schema, sweep=binding.sweep, in_transaction=True)
+        for modified in self._modifications(name, created.schema, schema):
+            self._strip(modified, target)
         self._upgrade.ops.insert(self._upgrade.ops.index(created) + 1, op)
 
     # --- tables with a layout ----------------------------------------------------------------

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
 
 log = logging.getLogger("alembic.ttl_odm")
 
@@ -55,7 +56,7 @@ class Backfill:
         instant: SQL for the ``_ts`` that they get; None keeps theirs.
     """
 
-    def __init__(self, steps: Steps[Any], *, since: str, instant: str | None) -> None:
+    def __init__(self, steps: Steps[Family], *, since: str, instant: str | None) -> None:
         """Read the table's key."""
         runner, target, rowid = steps.run, steps.target, steps.existing.rowid
         self._runner = runner
@@ -88,7 +89,7 @@ class Backfill:
         """Walk over the table."""
         connection, settings = self._runner.connection, self._runner.settings
         total = connection.scalar(select(func.count()).select_from(self._table)) or 0
-        last: Row[Any] | None = None
+        last: Row[tuple[object, ...]] | None = None
         with _progress(self._label, total) as advance, self._runner.holding_rows():
             while True:
                 after = and_(True) if last is None else self._compare(gt, gt, last)  # noqa: FBT003
@@ -107,7 +108,9 @@ class Backfill:
                     # Give other writers as much time: SQLite has one at a time.
                     sleep(monotonic() - begin)
 
-    def _end_of_batch(self, after: ColumnElement[bool], size: int) -> Row[Any] | None:
+    def _end_of_batch(
+        self, after: ColumnElement[bool], size: int
+    ) -> Row[tuple[object, ...]] | None:
         """Return the last key of the next batch; None if the rest of the table doesn't fill it."""
         if not self._key:
             return None

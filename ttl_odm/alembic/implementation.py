@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from alembic.operations import Operations
 
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
 
-_STEPS: Final[dict[str, type[Steps[Any]]]] = {
+_STEPS: Final[dict[str, type[Steps[Family]]]] = {
     "postgresql": PostgreSQLSteps,
     "mysql": MySQLSteps,
     "sqlite": SQLiteSteps,
 }
 
 
-def steps_of(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> Steps[Any]:
+def steps_of(runner: Runner, target: TargetSchema, existing: ExistingSchema) -> Steps[Family]:
     """Return the steps of a table's database."""
     return _STEPS[clock_of(runner.dialect).family](runner, target, existing)
 
@@ -103,7 +104,7 @@ class _Migration:
         return ExistingSchema()
 
     @cached_property
-    def steps(self) -> Steps[Any]:
+    def steps(self) -> Steps[Family]:
         """The steps of this database."""
         op = self._op
         is_new = isinstance(op, AddTTLOp) and op.in_transaction
@@ -133,7 +134,7 @@ class _Migration:
             aspect.after(self._op, self.steps)
 
     @contextmanager
-    def unfinished(self) -> Iterator[Steps[Any] | None]:
+    def unfinished(self) -> Iterator[Steps[Family] | None]:
         """Enter a block that finishes the operation, with its steps; None if it is finished.
 
         Either way, the progress is deleted when the revision is recorded.
@@ -360,7 +361,7 @@ def _drop_follows(operations: Operations, op: DropFollowsOp) -> None:
 
 
 @contextmanager
-def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Any]]:
+def _link_steps(operations: Operations, op: FollowsOp) -> Iterator[Steps[Family]]:
     """Check the index of a link, then enter a block with the steps."""
     if isinstance(op.columns, str) or not op.columns:
         raise MigrationRefusedError(

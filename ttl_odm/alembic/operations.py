@@ -48,13 +48,13 @@ class _Operation(MigrateOperation):
 
     @classmethod
     def on_table(
-        cls, operations: Operations, table_name: str, *default_ttl: Any, **options: Any
+        cls, operations: Operations, table_name: str, *default_ttl: Declared, **options: Any
     ) -> None:
         """Run the operation."""
         operations.invoke(cls(table_name, *default_ttl, **options))
 
     @classmethod
-    def in_batch(cls, operations: BatchOperations, *default_ttl: Any, **options: Any) -> None:
+    def in_batch(cls, operations: BatchOperations, *default_ttl: Declared, **options: Any) -> None:
         """Run the operation after the batch's own work, which may replace the table."""
         impl: Any = operations.impl
         op = cls(impl.table_name, *default_ttl, schema=impl.schema, **options)
@@ -70,7 +70,7 @@ class _Operation(MigrateOperation):
         """Return the source of the arguments after the table's name in a revision."""
         return [written(self.default_ttl), *_as_keywords(self.options())]
 
-    def options(self, *without: str) -> dict[str, Any]:
+    def options(self, *without: str) -> dict[str, object]:
         """Return the options that differ from their defaults, without the named ones."""
         return {
             option.name: getattr(self, option.name)
@@ -97,7 +97,7 @@ class _Operation(MigrateOperation):
         for name, value in arguments.items():
             setattr(self, name, value)
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
+    def to_diff_tuple(self) -> tuple[object, ...]:
         """Return what ``alembic check`` shows."""
         return (f"{self.verb}_{self.noun}", self.schema, self.table_name, *self.arguments())
 
@@ -164,7 +164,7 @@ _POLICY_OPTIONS: Final = {"null": "never", "timezone": "UTC", "unit": None}
 """The options of `ExpireAfter` and `ExpireAt`, with their defaults."""
 
 
-def _as_keywords(options: dict[str, Any]) -> list[str]:
+def _as_keywords(options: Mapping[str, object]) -> list[str]:
     return [f"{name}={written(value)}" for name, value in options.items()]
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
@@ -111,18 +110,19 @@ class PostgreSQLSteps(Steps[PostgreSQL]):
         """Build an index, and replace one that an earlier try left invalid."""
         if name in self.existing.indexes:
             self._drop_index(name)
-        self.run.patiently(partial(self._create_index, name, statement), "a lock on the table")
 
-    def _create_index(self, name: str, statement: str) -> None:
-        try:
-            self.run.at_once(statement)
-        except Exception:
-            if not self.run.in_transaction and not self.run.offline:
-                # The invalid index costs every write and serves no read.
-                # If it can't be dropped now, the next run replaces it.
-                with suppress(DBAPIError):
-                    self._drop_index(name)
-            raise
+        def create() -> None:
+            try:
+                self.run.at_once(statement)
+            except Exception:
+                if not self.run.in_transaction and not self.run.offline:
+                    # The invalid index costs every write and serves no read.
+                    # If it can't be dropped now, the next run replaces it.
+                    with suppress(DBAPIError):
+                        self._drop_index(name)
+                raise
+
+        self.run.patiently(create, "a lock on the table")
 
     def drop_indexes(self) -> None:
         """Drop the indexes while others write."""

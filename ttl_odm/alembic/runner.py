@@ -250,22 +250,15 @@ def _reporting_losses() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        lost = _loss_behind(error)
-        if lost is None:
-            raise
+        lost: BaseException | None = error
+        while not (isinstance(lost, DBAPIError) and lost.connection_invalidated):
+            if lost is None:
+                raise
+            lost = lost.__context__
         raise TTLError(
             f"The connection to the database was lost: {in_short(lost)}. Migrate again when a "
             "server takes writes; completed steps are kept."
         ) from lost
-
-
-def _loss_behind(error: BaseException | None) -> DBAPIError | None:
-    """Return the lost connection's error in the chain of contexts that ends in an error."""
-    while error is not None:
-        if isinstance(error, DBAPIError) and error.connection_invalidated:
-            return error
-        error = error.__context__
-    return None
 
 
 _READ: Final = "SHOW DATABASES"

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 NEVER_FOR_OLD_ROWS = "-1"
 """SQL for the ttl of old rows that never expire."""
 
-F = TypeVar("F", bound="Family")
+F_co = TypeVar("F_co", bound="Family", covariant=True)
 
 
-class Steps(ABC, Generic[F]):
+class Steps(ABC, Generic[F_co]):
     """The steps of one database for one table."""
 
-    family: F
+    family: F_co
 
     never_for_old_rows = NEVER_FOR_OLD_ROWS
     """SQL for the same ttl as the default of an added column."""

@@ -42,11 +42,11 @@ class Overlay:
 
     def __init__(self) -> None:
         """Begin with no attributes set."""
-        self._before: WeakKeyDictionary[Any, dict[str, object]] = WeakKeyDictionary()
+        self._before: WeakKeyDictionary[object, dict[str, object]] = WeakKeyDictionary()
 
     @contextmanager
     def put(
-        self, owner: Any, attributes: Mapping[str, object], *, undone: Callable[[], object]
+        self, owner: object, attributes: Mapping[str, object], *, undone: Callable[[], object]
     ) -> Iterator[None]:
         """Set attributes, and run the block, which updates whatever depends on them.
 
@@ -67,7 +67,7 @@ class Overlay:
             raise
         self._before[owner] = {**before, **self._before.get(owner, {})}
 
-    def remove(self, owner: Any, *, name: str) -> None:
+    def remove(self, owner: object, *, name: str) -> None:
         """Put back what an owner had before the first `put`.
 
         Raises:
@@ -82,7 +82,7 @@ class Overlay:
         _replace(owner, before)
 
 
-def _replace(owner: Any, attributes: Mapping[str, object]) -> dict[str, object]:
+def _replace(owner: object, attributes: Mapping[str, object]) -> dict[str, object]:
     """Set attributes, or remove those that are `_MISSING`; return the previous values."""
     before = {name: vars(owner).get(name, _MISSING) for name in attributes}
     for name, value in attributes.items():

@@ -86,7 +86,7 @@ class TTL:
 
     declared_default: Declared
     by: str | None
-    kinds: tuple[tuple[Any, Declared], ...]
+    kinds: tuple[tuple[object, Declared], ...]
     last_modified: str
     override: str | None
     never: tuple[int, ...]
@@ -403,7 +403,7 @@ def fields_of(policy: Policy) -> tuple[str, ...]:
 
 def _defaults(
     default: object, by: str | None, other: object
-) -> tuple[Declared, tuple[tuple[Any, Declared], ...]]:
+) -> tuple[Declared, tuple[tuple[object, Declared], ...]]:
     """Return the default of rows of unlisted kinds, and the defaults of the listed kinds."""
     if not isinstance(default, Mapping):
         fix = "give a mapping of defaults as the first argument"

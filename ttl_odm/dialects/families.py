@@ -65,7 +65,7 @@ def brought_family(dialect: str) -> type[Family] | None:
     return family
 
 
-def _flaw(loaded: Any, dialect: str) -> str | None:
+def _flaw(loaded: object, dialect: str) -> str | None:
     """Return why an object can't be the family of a dialect; None if it can."""
     if not (isclass(loaded) and issubclass(loaded, Family)):
         return f"it is {loaded!r}, not a subclass of ttl_odm.dialects.Family."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect, select
 from sqlalchemy.schema import CreateTable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.core.extension import DefaultExtension
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
@@ -76,7 +77,7 @@ class StoredDefault(Aspect):
         is_stored = isinstance(default_extension(binding.policy), Stored)
         return None if self._is_begun is is_stored else {}
 
-    def before(self, op: Operation, steps: Steps[Any]) -> None:
+    def before(self, op: Operation, steps: Steps[Family]) -> None:
         """Store the initial default, or remove a default that is no longer declared as stored."""
         if op.verb == "drop" or self._is_adopted:
             return
@@ -87,7 +88,7 @@ class StoredDefault(Aspect):
         elif op.verb == "alter":
             self._end(steps)
 
-    def after(self, op: Operation, steps: Steps[Any]) -> None:
+    def after(self, op: Operation, steps: Steps[Family]) -> None:
         """Remove the row when TTL is dropped from the table."""
         if op.verb == "drop" and not self._is_adopted:
             self._end(steps)
@@ -136,7 +137,7 @@ class StoredDefault(Aspect):
                 declared,
             )
 
-    def _begin(self, declared: Stored, steps: Steps[Any]) -> None:
+    def _begin(self, declared: Stored, steps: Steps[Family]) -> None:
         """Create the missing tables, and insert the row if it is missing."""
         table, dialect = self.target.table, steps.dialect
         for stored in tables_of(table):
@@ -145,7 +146,7 @@ class StoredDefault(Aspect):
         now = clock.literal(clock.now_at_write)
         steps.run.at_once(_text(starting_row(table, declared.start, now), dialect))
 
-    def _end(self, steps: Steps[Any]) -> None:
+    def _end(self, steps: Steps[Family]) -> None:
         if self._is_begun:
             policies = tables_of(self.target.table).policies
             rows = policies.delete().where(policies.c.name == name_of(self.target.table))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.alembic.aspects import Aspect
 from ttl_odm.alembic.runner import MigrationRefusedError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ttl_odm.alembic.aspects import IsTable, Operation
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 log = logging.getLogger("alembic.ttl_odm")
@@ -77,7 +78,7 @@ class DatabaseSweep(Aspect):
             kept |= {"timezone": zone} if zone else {}
         return kept
 
-    def check(self, op: Operation, steps: Steps[Any]) -> None:
+    def check(self, op: Operation, steps: Steps[Family]) -> None:
         """Reject a job for a table that the database can't sweep, and settings without a job."""
         if op.verb == "drop":
             return
@@ -94,14 +95,14 @@ class DatabaseSweep(Aspect):
                 "them to your Sweeper."
             )
 
-    def before(self, op: Operation, steps: Steps[Any]) -> None:
+    def before(self, op: Operation, steps: Steps[Family]) -> None:
         """Remove the job for another ``sweep=``, before the indexes that it uses."""
         # A script for a table with its own dates assumes that there is no job.
         is_assumed = self.target.dates is None or not steps.run.offline
         if is_assumed and (op.verb == "drop" or self._sweep(op) in ("index", "scan")):
             self._drop(steps)
 
-    def after(self, op: Operation, steps: Steps[Any]) -> None:
+    def after(self, op: Operation, steps: Steps[Family]) -> None:
         """Create the job for "database", or replace an existing one, with the new default ttl.
 
         Settings that are not among the arguments stay as they are.
@@ -121,7 +122,7 @@ class DatabaseSweep(Aspect):
         keeps_indexes = op.verb == "add" and sweep == "scan" and self.target.dates is not None
         return None if keeps_indexes else sweep
 
-    def _create(self, op: Operation, steps: Steps[Any], *, is_enabled: bool) -> None:
+    def _create(self, op: Operation, steps: Steps[Family], *, is_enabled: bool) -> None:
         run, job, settings = steps.run, job_of(steps), JobSettings.of(op, self.target.label)
         assert job is not None  # noqa: S101 (or `check` rejected it)
         for sql in job.created(is_enabled=is_enabled):
@@ -138,7 +139,7 @@ class DatabaseSweep(Aspect):
                 elsewhere,
             )
 
-    def _drop(self, steps: Steps[Any]) -> None:
+    def _drop(self, steps: Steps[Family]) -> None:
         job = job_of(steps)
         if job is not None and steps.is_there(self._existing is not None):
             for sql in job.dropped():

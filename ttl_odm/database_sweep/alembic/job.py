@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.aspects import Operation
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import Seconds
     from ttl_odm.sqlalchemy.time.clock import Instants
@@ -159,7 +160,7 @@ class DatabaseJob(ABC):
         home: The schema of tables that are declared without one; None for that of the session.
     """
 
-    def __init__(self, steps: Steps[Any], schema: str = "", home: str | None = None) -> None:
+    def __init__(self, steps: Steps[Family], schema: str = "", home: str | None = None) -> None:
         """Quote the names."""
         self.steps = steps
         self._home = home

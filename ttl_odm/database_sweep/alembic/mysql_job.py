@@ -7,7 +7,7 @@ archived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import literal_column, text
 
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
 
 
 class MySQLJob(DatabaseJob):
     """The EVENT and the procedure for one table, and the table with their result."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
+    def __init__(self, steps: Steps[Family]) -> None:
         """Qualify names, as an EVENT looks names up in its own database, not the session's."""
         super().__init__(steps, home=steps.dialect.default_schema_name if steps.schema else None)
 
@@ -130,14 +131,6 @@ class MySQLJob(DatabaseJob):
         order = f"{scope}, {INHERITED_END}"  # by both, or MySQL sorts
         return IndexPart(due, order, of_scope=True)
 
-    @property
-    def _age_in_scope(self) -> str:
-        """A lookup of the age, in seconds, at which rows of the scope `ttl_odm_scope` expire."""
-        binding, dialect = self._binding, self.steps.dialect
-        assert binding.discriminator is not None  # noqa: S101 (there are scopes)
-        scope = literal_column(f"{self.variables}scope", binding.discriminator.type)
-        return as_text(self.scopes.age_in(scope, self._collation), dialect, self._home)
-
     def _count_more(self, part: IndexPart) -> str:
         """Return SQL that adds the number of expired rows in scopes, up to the fuse's limit."""
         if not part.of_scope:
@@ -154,11 +147,16 @@ class MySQLJob(DatabaseJob):
         if scope is None:
             return ""
         (kind,) = _types_of(steps, [scope.name])
+        discriminator = self._binding.discriminator
+        assert discriminator is not None  # noqa: S101 (there are scopes)
+        variable = literal_column(f"{self.variables}scope", discriminator.type)
+        # The age, in seconds, at which rows of the scope expire.
+        age = self.scopes.age_in(variable, self._collation)
         return self._named(_EACH_SCOPE).format(
             scope=steps.quote(scope.name),
             table=steps.table,
             type=kind,
-            age=self._age_in_scope,
+            age=as_text(age, steps.dialect, self._home),
             during=during,
             task=task,
         )
@@ -209,7 +207,7 @@ class MySQLJob(DatabaseJob):
         return self._each_scope(task, during=f"{self.variables}deleted < {BATCH}")
 
 
-def _types_of(steps: Steps[Any], columns: Sequence[str]) -> list[str]:
+def _types_of(steps: Steps[Family], columns: Sequence[str]) -> list[str]:
     """Return the types for variables that are compared with columns, so that indexes are used."""
     table = steps.target.table
     names = {"schema": table.schema, "table": table.name}

@@ -12,7 +12,7 @@ advisory lock lets only one session work at a time.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import select, text
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
 
 RUN: Final = 59
 """Seconds for which a call by pg_cron works; it calls once a minute."""
@@ -49,7 +50,7 @@ RUN: Final = 59
 class PostgreSQLJob(DatabaseJob):
     """The procedure and the job for one table, and the table with their result."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
+    def __init__(self, steps: Steps[Family]) -> None:
         """Read the table's schema, since a job's session may have another search_path."""
         table = steps.target.table
         schema, self._path = table.schema, ""

@@ -5,7 +5,7 @@ This module only reads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import inspect
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ttl_odm.alembic.reflection import ExistingSchema
     from ttl_odm.alembic.steps import Steps
     from ttl_odm.alembic.target_schema import TargetSchema
+    from ttl_odm.dialects import Family
     from ttl_odm.sqlalchemy.policy.bindings import Binding
 
 _JOBS: Final[Mapping[str, type[MySQLJob | PostgreSQLJob]]] = {
@@ -49,7 +50,7 @@ _LETS_DELETE: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 """The actions of foreign keys that don't prevent the deletion of a referenced row."""
 
 
-def job_of(steps: Steps[Any]) -> DatabaseJob | None:
+def job_of(steps: Steps[Family]) -> DatabaseJob | None:
     """Return the job of a table; None if its database has no jobs."""
     kind = _JOBS.get(steps.family.family)
     return None if kind is None else kind(steps)

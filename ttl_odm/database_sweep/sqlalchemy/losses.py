@@ -17,9 +17,7 @@ from ttl_odm.sqlalchemy.sweep.foreign_keys import ReferringKey, ReferringKeys
 from ttl_odm.sqlalchemy.sweep.transactions import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.rules import Rule
@@ -82,15 +80,14 @@ def _is_cascade(connection: Connection, rule: Rule, keys: ReferringKeys, *, plan
     link = {(str(own.name), str(theirs.name)) for own, theirs in links.pairs}
     schema, name = name_of(connection, table)
     if not inspect(connection).has_table(name, schema):
-        return not planned or any(map(link.issuperset, _declared_cascades(table, links.parent)))
+        return not planned or any(
+            key.referred_table is links.parent
+            and (key.ondelete or "").upper() == "CASCADE"
+            and all((str(own.parent.name), str(own.column.name)) in link for own in key.elements)
+            for key in table.foreign_key_constraints
+        )
     place, parent = keys.place(connection, table), keys.place(connection, links.parent)
     return any(
         key.table == place and key.deletes == "CASCADE" and link.issuperset(key.pairs)
         for key in keys.of(connection, parent)
     )
-
-
-def _declared_cascades(table: Table, parent: Table) -> Iterator[set[tuple[str, str]]]:
-    for key in table.foreign_key_constraints:
-        if key.referred_table is parent and (key.ondelete or "").upper() == "CASCADE":
-            yield {(str(element.parent.name), str(element.column.name)) for element in key.elements}

@@ -16,7 +16,7 @@ Row-level security is PostgreSQL's. It hides expired rows from users who may not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
 
@@ -26,9 +26,10 @@ from ttl_odm.dialects.postgresql import block, relation
 from ttl_odm.live_views.alembic.catalogue import NOTE, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.alembic.steps import Steps
+    from ttl_odm.dialects import Family
 
 EXPIRES_AT: Final = "expires_at"
 
@@ -36,7 +37,7 @@ EXPIRES_AT: Final = "expires_at"
 class LiveView(ABC):
     """The view of one table's live rows."""
 
-    def __init__(self, steps: Steps[Any], existing: str, name: str | None) -> None:
+    def __init__(self, steps: Steps[Family], existing: str, name: str | None) -> None:
         """Take the table and the view's names.
 
         Args:
@@ -103,8 +104,16 @@ class _OnPostgreSQL(LiveView):
     """A security barrier: no function of a reader's can see hidden rows."""
 
     def _put(self) -> None:
-        quote, before = self._steps.quote, self._columns_before()
-        renamed = self._renamed(before)
+        steps, quote = self._steps, self._steps.quote
+        before: Sequence[str] = ()  # the columns of the view that is replaced
+        if self._is_replaced and not steps.run.offline:
+            view = {"view": relation(self._target.table.schema, self._plain)}
+            before = steps.run.connection.execute(_COLUMNS, view).scalars().all()
+        # A column that was renamed in the table has its former name in the view. Both have their
+        # columns in the order in which the table got them.
+        now = [name for name in steps.existing.columns if name != EXPIRES_AT]
+        pairs = zip((name for name in before if name != EXPIRES_AT), now, strict=False)
+        renamed = {old: new for old, new in pairs if old not in now and new not in before}
         renames = [
             f"ALTER TABLE {self._name} RENAME COLUMN {quote(old)} TO {quote(new)}"
             for old, new in renamed.items()
@@ -112,26 +121,9 @@ class _OnPostgreSQL(LiveView):
         columns = self._columns([renamed.get(name, name) for name in before]) if before else ""
         head = f"{self._create} VIEW {self._name} WITH (security_barrier) AS"
         comment = f"COMMENT ON VIEW {self._name} IS '{NOTE}{self._target.noted}'"
-        self._steps.run.briefly([*renames, f"{head} {self._select(columns)}", comment])
+        steps.run.briefly([*renames, f"{head} {self._select(columns)}", comment])
 
-    def _columns_before(self) -> list[str]:
-        """The existing view's columns; none if there is no view, or for a script."""
-        steps = self._steps
-        if steps.run.offline or not self._is_replaced:
-            return []
-        view = {"view": relation(self._target.table.schema, self._plain)}
-        return list(steps.run.connection.execute(_COLUMNS, view).scalars())
-
-    def _renamed(self, before: list[str]) -> dict[str, str]:
-        """The new names of columns that were renamed in the table; the view has the former ones.
-
-        Both have them in the order in which the table got them.
-        """
-        now = [name for name in self._steps.existing.columns if name != EXPIRES_AT]
-        pairs = zip((name for name in before if name != EXPIRES_AT), now, strict=False)
-        return {old: new for old, new in pairs if old not in now and new not in before}
-
-    def _columns(self, before: list[str]) -> str:
+    def _columns(self, before: Sequence[str]) -> str:
         """The existing view's columns, followed by columns that the table has got since.
 
         In this order the view can be replaced and keeps its grants: PostgreSQL would reject a new
@@ -170,7 +162,7 @@ class _OnSQLite(LiveView):
     It names the table without the schema, which is only what a session calls an attached file.
     """
 
-    def __init__(self, steps: Steps[Any], existing: str, name: str | None) -> None:
+    def __init__(self, steps: Steps[Family], existing: str, name: str | None) -> None:
         """See `LiveView`."""
         super().__init__(steps, existing, name)
         self._target = TargetSchema.of(steps.target.table.name, steps.target.policy, None)
@@ -241,7 +233,7 @@ _VIEWS: Final[Mapping[str, type[LiveView]]] = {
 }
 
 
-def live_view(steps: Steps[Any], existing: str, name: str | None) -> LiveView:
+def live_view(steps: Steps[Family], existing: str, name: str | None) -> LiveView:
     """Return the view of a table on its database; see `LiveView` for the arguments."""
     return _VIEWS[steps.family.family](steps, existing, name)
 
@@ -249,7 +241,7 @@ def live_view(steps: Steps[Any], existing: str, name: str | None) -> LiveView:
 class RowSecurity:
     """The row-level security policies of one table of PostgreSQL."""
 
-    def __init__(self, steps: Steps[Any]) -> None:
+    def __init__(self, steps: Steps[Family]) -> None:
         """Take the table, and quote the policies' names."""
         self._steps = steps
         target = steps.target
