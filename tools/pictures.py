@@ -4,7 +4,7 @@ The pictures are in docs/_static: how a stored default is changed at a prompt, i
 and on Flask's page; a sweep in a terminal; the page that `plan --html` writes; and the dashboard
 of deploy/, which dashboard.py draws. The programs are real; a pseudo-terminal and a browser show
 them. A picture of pages has them in light and dark colors, and chooses by itself, like those of
-`ttl_odm.cli.picture`. tests/docs/test_pictures.py draws them again and compares the words, which a
+`ttl_odm.cli.output`. tests/docs/test_pictures.py draws them again and compares the words, which a
 picture of pages has in its `<desc>`.
 """
 
@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 from tests.browsers import launched  # noqa: E402 (after the path, as what follows)
 from tests.guard import GUARD  # noqa: E402
 from tests.terminals import at_a_terminal  # noqa: E402
-from ttl_odm.cli.picture import picture  # noqa: E402
+from ttl_odm.cli.output import picture  # noqa: E402
 
 from dashboard import dashboard  # isort: skip # noqa: E402
 

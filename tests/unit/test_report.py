@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from ttl_odm.core.scopes import largest
+from ttl_odm.core.extension import largest
 from ttl_odm.stored.scopes import deleted_by_scope, due_by_scope, summed
 from ttl_odm.sweeper import Ending, FuseError, Skip, SweepError, SweepReport, TargetReport
 from ttl_odm.sweeper.text import duration

@@ -12,8 +12,8 @@
 - `checks_sql`, `checks_rows`, `checks_keys`, `checks_tables`, `checks_mongodb`: what `check` looks
   at; `checked_table`: how it reads a table
 - `plan_page`: the page that `plan` writes; `next_steps`: the end of what `inspect` prints
-- `output`: tables, paragraphs, JSON; `progress`: bars on a terminal; `picture`: a console as an
-  SVG; `telemetry`: metrics and spans
+- `output`: tables, paragraphs, JSON, a console as an SVG; `progress`: bars on a terminal;
+  `telemetry`: metrics and spans
 - `errors`: how a command fails, without a traceback and without passwords
 
 This module only checks whether the extra is installed.

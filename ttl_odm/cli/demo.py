@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from ttl_odm import NEVER, ExpiredError
-from ttl_odm.cli.picture import picture
+from ttl_odm.cli.output import picture
 from ttl_odm.cli.progress import Rows
 from ttl_odm.sqlalchemy import TTLMixin
 from ttl_odm.sweeper import Sweeper

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import textwrap
 from contextlib import contextmanager
@@ -22,9 +23,32 @@ from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import Console
+    from rich.terminal_theme import TerminalTheme
+
     from ttl_odm.sweeper import SweepReport
 
 _LEAST_WIDTH: Final = 30
+
+_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts that a reader's browser would download; a page has a monospaced font of its own."""
+
+_LIGHT: Final = (
+    "ffffff",
+    "0b0e12",
+    "24292f cf222e 116329 7d4e00 0969da 8250df 1b7c83 6e7781",
+    "57606a a40e26 1a7f37 633c01 0550ae 6639ba 0e6a72 32383f",
+)
+"""The hexadecimal colors of a picture: its background and text; eight each, black to white.
+
+All differ: Rich numbers styles by their looks, and the numbers of both drawings have to match.
+"""
+_DARK: Final = (
+    "161b22",
+    "e6edf3",
+    "484f58 ff7b72 3fb950 d29922 58a6ff bc8cff 39c5cf b1bac4",
+    "848d97 ffa198 56d364 e3b341 79c0ff d2a8ff 56d4dd f0f6fc",
+)
 
 
 class _JSONEscapes(dict[int, str]):
@@ -130,3 +154,37 @@ class Output(PlainOutput):
         from rich.text import Text  # noqa: PLC0415 (needs the extra)
 
         self.console.print(Text(text, style=style), soft_wrap=True)
+
+
+def picture(console: Console, title: str) -> str:
+    """Return the SVG of what a recording console has printed, in light and dark colors.
+
+    The picture follows the color scheme of the system, the browser or the page.
+
+    Args:
+        console: A console with `record=True`.
+        title: The title above the text.
+    """
+    themes = _theme(*_LIGHT), _theme(*_DARK)
+    light, dark = (
+        console.export_svg(title=title, theme=theme, clear=False, unique_id="ttl-odm")
+        for theme in themes
+    )
+    rules = [
+        f".rich-terminal > rect {{ fill: {themes[1].background_color.hex} }}",
+        f".ttl-odm-title {{ fill: {themes[1].foreground_color.hex} }}",
+        *re.findall(r"\.ttl-odm-r\d+ \{.*?\}", dark),
+    ]
+    more = (
+        ".rich-terminal > rect { stroke: #8c959f }\n"
+        f"@media (prefers-color-scheme: dark) {{\n{chr(10).join(rules)}\n}}\n"
+    )
+    return _FONTS.sub("", light).replace("</style>", f"{more}</style>", 1)
+
+
+def _theme(background: str, text: str, normal: str, bright: str) -> TerminalTheme:
+    from rich.color import parse_rgb_hex  # noqa: PLC0415 (needs the extra)
+    from rich.terminal_theme import TerminalTheme  # noqa: PLC0415 (as above)
+
+    ground, ink, *ansi = map(parse_rgb_hex, f"{background} {text} {normal} {bright}".split())
+    return TerminalTheme(ground, ink, [*ansi[:8]], [*ansi[8:]])

@@ -6,11 +6,11 @@ understands the product:
 
 - `values`: which values are a ttl, and durations as text;
 - `policy`: what ``__ttl__ = ...`` can declare;
-- `extension`: declarations of packages above the adapters;
+- `extension`: declarations of packages above the adapters; counts of rows by the value that gives
+  them a default of their own;
 - `declaration`: the default as its owner declares it at this moment;
 - `expiry`: the instant from which a row no longer exists;
 - `lifetime`: what a program may do with one row's lifetime: `touch`, `expire_in` and so on;
-- `scopes`: counts of rows by the value that gives them a default of their own;
 - `class_attributes`: annotations of a class that isn't ours, and attributes set on it.
 """
 

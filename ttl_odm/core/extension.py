@@ -3,15 +3,20 @@
 An `Extension` is declared in place of a policy, a `DefaultExtension` in place of the default ttl in
 a `TTL`. A `Layout` determines how a table is laid out.
 
+The values of the field `DefaultExtension.by` are called scopes. A table may have a million of them;
+reports for people name only the `largest`.
+
 This module must not know which extensions exist.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
     from ttl_odm.errors import TTLConfigurationError
@@ -75,3 +80,28 @@ class DefaultExtension(Packaged, ABC):
                 a table.
             owner: The name of the class to which the table belongs.
         """
+
+
+OTHERS: Final = ""
+"""In place of a scope: all rows without a default of their own."""
+
+_NAMED: Final = 20
+"""The number of scopes that a report names."""
+
+
+def largest(own: Mapping[str, int], total: int, most: int = _NAMED) -> dict[str, int]:
+    """Return the scopes with the most rows, the largest first, and the sum of the others.
+
+    Args:
+        own: Rows by scope, for scopes with a default of their own.
+        total: Rows of all scopes.
+        most: How many scopes are named.
+
+    Returns:
+        Rows by scope, with the sum of all other rows, if there are any, under `OTHERS` as the last
+        item. Empty if `own` has no rows.
+    """
+    ranked = sorted(((-rows, scope) for scope, rows in own.items() if rows > 0 and scope))
+    named = {scope: -rows for rows, scope in ranked[:most]}
+    others = total - sum(named.values())
+    return {**named, OTHERS: others} if named and others > 0 else named

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ttl_odm.core.extension import OTHERS, largest
 from ttl_odm.core.policy import ExpireAt
-from ttl_odm.core.scopes import OTHERS, largest
 from ttl_odm.forecast.estimates import Drawn, Measured, of_scope
 
 if TYPE_CHECKING:

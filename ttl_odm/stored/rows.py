@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ttl_odm.core.scopes import OTHERS
+from ttl_odm.core.extension import OTHERS
 from ttl_odm.core.values import lenient_ttl
 from ttl_odm.errors import TTLConfigurationError
 

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from ttl_odm.core.scopes import largest
+from ttl_odm.core.extension import largest
 from ttl_odm.stored.rows import WHOLE_TABLE
 from ttl_odm.sweeper.facts import Fact, Number, Reading, RowsFact
 from ttl_odm.sweeper.text import visible
