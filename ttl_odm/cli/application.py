@@ -190,7 +190,12 @@ def select(
     chosen = [] if models else [*targets]
     left_out: list[Target] = []
     for option, names, listed in (("model", models, chosen), ("except", excepted, left_out)):
-        dependents = [name for name in names if _is_dependent(targets, name)]
+        dependents = [
+            name
+            for name in names
+            if not any(target.is_called(name) for target in targets)
+            and any(target.has_dependent(name) for target in targets)
+        ]
         for name in names:
             fitting = [target for target in targets if target.is_called(name)]
             if not fitting and name not in dependents:
@@ -208,11 +213,6 @@ def select(
     ]
 
 
-def _is_dependent(targets: Sequence[Target], name: str) -> bool:
-    is_target = any(target.is_called(name) for target in targets)
-    return not is_target and any(target.has_dependent(name) for target in targets)
-
-
 def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
     """Return the error for a name that isn't a target's."""
     for root in targets:
@@ -228,7 +228,7 @@ def unknown(targets: Sequence[Target], option: str, name: str) -> UsageError:
     return UsageError(f"{option} {name!r}: no such model; known models: {known}{hint or '.'}")
 
 
-def sql_targets(models: Any) -> list[Target]:
+def sql_targets(models: object) -> list[Target]:
     """List the tables that a sweeper sweeps for SQLAlchemy models, with their dependents."""
     from ttl_odm.sqlalchemy.policy.references import all_rules_below  # noqa: PLC0415 (needs the extra)
     from ttl_odm.sqlalchemy.sweep.store import bindings_of  # noqa: PLC0415
@@ -247,7 +247,7 @@ def sql_targets(models: Any) -> list[Target]:
     ]
 
 
-def in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def in_loop(work: Callable[[], Coroutine[object, None, T]]) -> T:
     """Run a command's work; report its errors in a line."""
     with readable_errors(), _interruptible():
         return asyncio.run(work())
@@ -278,17 +278,17 @@ async def answer(reply: T | Awaitable[T]) -> T:
     return reply
 
 
-def _both(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _both(first: Callable[[T], object], second: Callable[[T], object]) -> Callable[[T], object]:
     """Return a callback that calls two others in order."""
     if not (inspect.iscoroutinefunction(first) or inspect.iscoroutinefunction(second)):
 
-        def call(event: Any) -> None:
+        def call(event: T) -> None:
             first(event)
             second(event)
 
         return call
 
-    async def call_async(event: Any) -> None:
+    async def call_async(event: T) -> None:
         await answer(first(event))
         await answer(second(event))
 

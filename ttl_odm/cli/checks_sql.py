@@ -138,7 +138,7 @@ class _Check(RowChecks, KeyChecks):
             ("the cost of indexes", self._hot_updates),
             *([] if is_misread(units) else [("overdue rows", self._overdue)]),
             ("foreign keys", self._keys),
-            ("its layout", self._layout),
+            ("its layout", lambda: whereabouts_of(binding).check(self)),
             *((others.subject, partial(others.findings, self)) for others in table_checks()),
             ("references to it", self._references),
             ("values", self._values),
@@ -282,7 +282,3 @@ class _Check(RowChecks, KeyChecks):
             order = f"{quote(need.scope)}, {order}"
         how = "INDEX CONCURRENTLY" if self.dialect.name == "postgresql" else "INDEX"
         return f"CREATE {how} {quote(name)} ON {self._quoted} ({order}) WHERE {rows}"
-
-    def _layout(self) -> Iterator[Finding]:
-        """Compare the table's layout with the declared one."""
-        yield from whereabouts_of(self.binding).check(self)

@@ -73,11 +73,8 @@ def _others(table: Table, dialect: Dialect, everywhere: Sequence[MetaData]) -> I
 
 def every_metadata() -> list[MetaData]:
     """Return every MetaData that a module of the process has, if only by a Table or class."""
-    return list(dict.fromkeys(_metadata()))
-
-
-def _metadata() -> Iterator[MetaData]:
-    known: dict[int, Any] = {}  # most classes are in several modules
+    every: dict[MetaData, None] = {}
+    known: dict[int, object] = {}  # most classes are in several modules
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
             kind = type(value)  # the __class__ of a proxy may raise
@@ -91,7 +88,8 @@ def _metadata() -> Iterator[MetaData]:
             elif issubclass(kind, (Table, registry)):
                 holder = value.metadata
             if issubclass(type(holder), MetaData):
-                yield holder
+                every[holder] = None
+    return list(every)
 
 
 def _name(table: Table) -> str:

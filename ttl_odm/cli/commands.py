@@ -24,7 +24,7 @@ from ttl_odm.cli.sweep import sweep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
+_Command = TypeVar("_Command", bound="Callable[..., object] | click.Command")
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TTL_ODM"}
 

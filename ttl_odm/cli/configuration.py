@@ -187,7 +187,7 @@ def _check_kind(value: object, option: click.Parameter, where: str) -> None:
         raise UsageError(f"{where} = {value!r}: give a whole number.")
 
 
-def _resolved(value: Any, option: click.Parameter, where: str) -> Any:
+def _resolved(value: object, option: click.Parameter, where: str) -> object:
     """Return a value of the file, which may name an environment variable."""
     _check_kind(value, option, where)
     if not (isinstance(value, str) and value.startswith("$")):

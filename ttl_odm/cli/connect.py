@@ -24,7 +24,7 @@ from ttl_odm.cli.tables import document_classes, enabled_tables
 from ttl_odm.errors import TTLError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from ttl_odm.cli.source import Source
     from ttl_odm.cli.tables import Declared
@@ -178,10 +178,10 @@ def _failure(what: str, error: Exception | SystemExit) -> UsageError:
 
 
 async def _from_factory(
-    factory: Any, app: str, stack: AsyncExitStack, *, with_ttl: bool
+    factory: Callable[[], object], app: str, stack: AsyncExitStack, *, with_ttl: bool
 ) -> Application:
     try:
-        result = await answer(factory())
+        result: Any = await answer(factory())
         if hasattr(result, "__aenter__"):
             result = await stack.enter_async_context(result)
         elif hasattr(result, "__enter__"):
@@ -209,7 +209,7 @@ async def _from_factory(
     return replace(application, targets=_tables(models, with_ttl=with_ttl), database=database)
 
 
-def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
+def _tables(models: object, *, with_ttl: bool) -> list[Target]:
     """List the tables with a TTL, or all tables, of a declarative base or of models."""
     if not with_ttl:
         from ttl_odm.inspection.readers.models import models_of  # noqa: PLC0415 (needs the extra)
@@ -229,7 +229,7 @@ def _tables(models: Any, *, with_ttl: bool) -> list[Target]:
     return targets
 
 
-def _second_table(models: Any) -> str | None:
+def _second_table(models: object) -> str | None:
     """Return the error for a MetaData with a second Table of a policy; None if it has none."""
     from ttl_odm.sqlalchemy.policy.second_tables import policies_for  # noqa: PLC0415 (the extra)
 
@@ -243,7 +243,7 @@ def _second_table(models: Any) -> str | None:
     return None
 
 
-def _documents(models: Any, *, with_ttl: bool) -> list[Target]:
+def _documents(models: object, *, with_ttl: bool) -> list[Target]:
     """List the classes with a TTL, or all, among classes that `init_beanie` has seen."""
     from ttl_odm.beanie.policy.bindings import (  # noqa: PLC0415 (needs the extra)
         binding_of,
@@ -286,13 +286,13 @@ def _dependents(model: Any) -> Sequence[Target]:
     ]
 
 
-def _listed(models: Any) -> list[Any]:
+def _listed(models: object) -> list[Any]:
     if models is None:
         return []
     return list(models) if isinstance(models, (list, tuple, set)) else [models]
 
 
-async def _mongodb(url: str, models: Any, app: str | None, stack: AsyncExitStack) -> Any:
+async def _mongodb(url: str, models: object, app: str | None, stack: AsyncExitStack) -> Any:
     """Connect, and call `init_beanie` for the classes."""
     name = urls.mongodb_name(url)
     from beanie import init_beanie  # noqa: PLC0415 (needs the extra)

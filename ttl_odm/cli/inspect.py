@@ -64,10 +64,10 @@ class Inspection:
         """The proposals, in the order of the tables."""
         return [verdict.proposal for verdict in self.verdicts if verdict.proposal is not None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values, for JSON."""
 
-        def plain(proposal: Proposal) -> dict[str, Any]:
+        def plain(proposal: Proposal) -> dict[str, object]:
             field = proposal.field
             return {
                 "declaration": as_source(proposal.policy),
@@ -178,7 +178,7 @@ def _write(proposals: Sequence[Proposal], url: str | None, file: Path) -> None:
         raise FailedError(f"--write {str(file)!r}: {error.strerror}.") from error
 
 
-def _described(models: Any) -> Iterable[Table]:
+def _described(models: object) -> Iterable[Table]:
     """Return the tables that models declare, or those of a Django project for its registry."""
     if type(models).__module__ == "django.apps.registry":
         from ttl_odm.inspection.readers import django  # noqa: PLC0415 (needs the extra)
@@ -197,7 +197,7 @@ def _described(models: Any) -> Iterable[Table]:
     return tables_of(models)
 
 
-async def _of_mongodb(url: str, models: Any) -> Inspection:
+async def _of_mongodb(url: str, models: object) -> Inspection:
     name = urls.mongodb_name(url)
     from pymongo import MongoClient  # noqa: PLC0415 (needs the extra)
     from pymongo.errors import PyMongoError  # noqa: PLC0415
@@ -229,8 +229,8 @@ async def _of_mongodb(url: str, models: Any) -> Inspection:
     return Inspection(urls.public_url(url), now, verdicts)
 
 
-async def _of_sql(url: str, models: Any, schema: str | None) -> Inspection:
-    engine: Any = urls.sql_engine(url)
+async def _of_sql(url: str, models: object, schema: str | None) -> Inspection:
+    engine = urls.sql_engine(url)
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 (needs the extra)
 
     from ttl_odm.forecast.sql import try_out  # noqa: PLC0415

@@ -28,7 +28,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # (of one release of 
     name = "seconds"
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the seconds."""
         return _seconds(value, param, ctx)
@@ -38,7 +38,7 @@ class Seconds(click.FloatRange):
     """A duration within a range, in seconds."""
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the seconds."""
         return float(super().convert(_seconds(value, param, ctx), param, ctx))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from sqlalchemy import Connection, Inspector, MetaData
+    from sqlalchemy import Table as SQLTable
 
     from ttl_odm.core.policy import Policy
     from ttl_odm.inspection import Proposal
@@ -204,7 +205,7 @@ def enabled_tables(
     return enabled
 
 
-def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) -> Any:
+def _read(inspector: Inspector, metadata: MetaData, full_name: str, where: str) -> SQLTable:
     from sqlalchemy import Table  # noqa: PLC0415 (needs the extra)
     from sqlalchemy.exc import SAWarning  # noqa: PLC0415
 

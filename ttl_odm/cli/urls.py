@@ -12,6 +12,7 @@ from ttl_odm.sweeper.command_line import without_passwords
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
+    from sqlalchemy.engine.interfaces import DBAPIConnection
 
 _EXAMPLES: Final = (
     "postgresql://user@host/database, mysql://user@host/database, sqlite:///file.sqlite3 or "
@@ -110,7 +111,7 @@ def sql_engine(url: str) -> Any:
     return engine
 
 
-def _enforce_foreign_keys(connection: Any, _: Any) -> None:
+def _enforce_foreign_keys(connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()

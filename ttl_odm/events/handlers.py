@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from ttl_odm.core.values import integral, whole_seconds
 from ttl_odm.errors import TTLConfigurationError
@@ -81,7 +81,7 @@ def consumers_here(recorded: Subscription) -> set[str]:
 
 
 def on_expired(
-    target: Any,
+    target: object,
     *,
     include: Iterable[str] = (),
     name: str | None = None,
@@ -113,7 +113,7 @@ def on_expired(
 
 
 def on_expiring(
-    target: Any,
+    target: object,
     *,
     before: timedelta | float,
     include: Iterable[str] = (),
@@ -175,7 +175,7 @@ def _registration(
     return register
 
 
-def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
+def record_expired(target: object, *, include: Iterable[str] = ()) -> str:
     """Record an event for each expired row of a model, in the transaction that deletes it.
 
     That is the transaction of a sweep, or of a write that takes a key of the row. Events are kept
@@ -201,7 +201,9 @@ def record_expired(target: Any, *, include: Iterable[str] = ()) -> str:
     return adapter_of(target).record(target, tuple(include))
 
 
-def record_expiring(target: Any, *, before: timedelta | float, include: Iterable[str] = ()) -> str:
+def record_expiring(
+    target: object, *, before: timedelta | float, include: Iterable[str] = ()
+) -> str:
     """Record an event for each row of a model that is about to expire.
 
     A worker records them, for its models. `on_expiring` calls this function. It is needed only
@@ -265,7 +267,7 @@ def _checked_before(before: timedelta | float) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _recorded(target: Any, include: Iterable[str], before: timedelta | None) -> Subscription:
+def _recorded(target: object, include: Iterable[str], before: timedelta | None) -> Subscription:
     """The subscription to events of a target, which are recorded from now on if it is a model."""
     kind: Kind = EXPIRED if before is None else EXPIRING
     if not isinstance(target, str):
@@ -281,7 +283,7 @@ def _recorded(target: Any, include: Iterable[str], before: timedelta | None) -> 
     return Subscription(target, kind, before)
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     module = getattr(function, "__module__", "<unknown>")
     name = getattr(function, "__qualname__", "<unknown>")
     return f"{module}.{name}"

@@ -260,7 +260,7 @@ class AsyncWarnings(Protocol):
 class EventAdapter(Protocol):
     """A package of `ttl_odm.events` for models, and engines, of one library."""
 
-    def record(self, target: Any, include: Sequence[str]) -> str:
+    def record(self, target: object, include: Sequence[str]) -> str:
         """Record the events of a model, and return its table; see `ttl_odm.events.record_expired`.
 
         Raises:
@@ -268,11 +268,11 @@ class EventAdapter(Protocol):
         """
         ...
 
-    def warn(self, target: Any, before: timedelta, include: Sequence[str]) -> str:
+    def warn(self, target: object, before: timedelta, include: Sequence[str]) -> str:
         """Record warnings of a model, and return its table; raises as `record` does."""
         ...
 
-    def source_of(self, engine: Any, targets: Any, /) -> EventSource:
+    def source_of(self, engine: Any, targets: object, /) -> EventSource:
         """Return the source of a worker's events.
 
         Raises:
@@ -280,7 +280,7 @@ class EventAdapter(Protocol):
         """
         ...
 
-    def read_from(self, engine: Any, targets: Any, /) -> EventSource:
+    def read_from(self, engine: Any, targets: object, /) -> EventSource:
         """Return the source of a reader's events; with targets, raises as `source_of` does."""
         ...
 
@@ -294,7 +294,7 @@ class EventSource(Protocol):
         ...
 
     @property
-    def targets(self) -> Sequence[Any]:
+    def targets(self) -> Sequence[object]:
         """The tables that a worker sweeps: those whose events are recorded, and the outbox."""
         ...
 

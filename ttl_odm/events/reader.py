@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.events.expiry import EXPIRED, EXPIRING
@@ -38,8 +38,8 @@ class Events:
 
     def __init__(  # noqa: PLR0913 (see `events`)
         self,
-        engine: Any,
-        targets: Any,
+        engine: object,
+        targets: object,
         consumer: str,
         *,
         kinds: Collection[Kind],
@@ -109,8 +109,8 @@ class Events:
 
 
 def events(  # noqa: PLR0913 (they are independent of one another)
-    engine: Any,
-    targets: Any = None,
+    engine: object,
+    targets: object = None,
     *,
     consumer: str,
     kinds: Collection[Kind] = _EXPIRED,
@@ -147,7 +147,7 @@ def events(  # noqa: PLR0913 (they are independent of one another)
     return Events(engine, targets, consumer, kinds=kinds, follow=follow, poll=poll, hidden=hidden)
 
 
-def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
+def consumer_states(engine: object, targets: object = None) -> Sequence[ConsumerState]:
     """Return the consumers of a database by name, with the numbers of events not dealt with.
 
     It scans the deliveries that are kept: call it when a monitoring system asks, not for each
@@ -169,7 +169,7 @@ def consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]
     return outbox.states()
 
 
-async def async_consumer_states(engine: Any, targets: Any = None) -> Sequence[ConsumerState]:
+async def async_consumer_states(engine: object, targets: object = None) -> Sequence[ConsumerState]:
     """Return the consumers of a database; see `consumer_states`, with an AsyncEngine."""
     source = adapter_of(engine).read_from(engine, targets)
     if not source.is_async:

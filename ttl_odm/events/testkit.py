@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from ttl_odm.errors import TTLError
 from ttl_odm.events.handlers import Handler, adapter_of
@@ -91,7 +91,7 @@ class ExpiredEvents(Sequence["Expiry"]):
         self._is_behind = False
         self._context = ExitStack()
 
-    def watch(self, engine: Any, targets: Any = None) -> Self:
+    def watch(self, engine: object, targets: object = None) -> Self:
         """Have each `advance` and `freeze` of the clock record and deliver events, from now on.
 
         With an asynchronous engine ``await expired_events.async_deliver()`` after a move.

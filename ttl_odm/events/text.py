@@ -6,7 +6,7 @@ This module must not know a terminal, nor any database.
 from __future__ import annotations
 
 from datetime import timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ttl_odm.events.expiry import EXPIRING, as_json
 from ttl_odm.events.outbox import EVERY_TABLE
@@ -104,7 +104,7 @@ def forgotten(consumer: str, number: int) -> str:
     return f"{visible(consumer)} is forgotten; {events}."
 
 
-def consumer_dict(state: ConsumerState) -> dict[str, Any]:
+def consumer_dict(state: ConsumerState) -> dict[str, object]:
     """Return a consumer for JSON."""
     return {
         "consumer": state.consumer,
@@ -123,7 +123,7 @@ def consumer_dict(state: ConsumerState) -> dict[str, Any]:
     }
 
 
-def open_dict(delivery: OpenDelivery) -> dict[str, Any]:
+def open_dict(delivery: OpenDelivery) -> dict[str, object]:
     """Return an event that a consumer hasn't dealt with, for JSON; its error has no password."""
     return {
         "consumer": delivery.consumer,
@@ -133,7 +133,7 @@ def open_dict(delivery: OpenDelivery) -> dict[str, Any]:
     }
 
 
-def recorded_dict(recorded: Recorded) -> dict[str, Any]:
+def recorded_dict(recorded: Recorded) -> dict[str, object]:
     """Return an event and when it was recorded, for JSON."""
     return {"recorded_at": as_json(recorded.at), "event": recorded.event.to_dict()}
 

@@ -130,8 +130,8 @@ class Worker:
 
     def __init__(  # noqa: PLR0913 (as many as the workers have)
         self,
-        engine: Any,
-        targets: Any,
+        engine: object,
+        targets: object,
         *,
         poll: float,
         hidden: float,
@@ -235,8 +235,8 @@ class EventWorker(Worker):
 
     def __init__(  # noqa: PLR0913 (options, by keyword)
         self,
-        engine: Any,
-        targets: Any = None,
+        engine: object,
+        targets: object = None,
         *,
         poll: float = POLL,
         hidden: float = HIDDEN,
@@ -385,8 +385,8 @@ class AsyncEventWorker(Worker):
 
     def __init__(  # noqa: PLR0913 (options, by keyword)
         self,
-        engine: Any,
-        targets: Any = None,
+        engine: object,
+        targets: object = None,
         *,
         poll: float = POLL,
         hidden: float = HIDDEN,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FOLLOWERS: Final = "__ttl_followers"
 _MILLISECONDS: Final = 600_000
 _LAST: Final = 2**96 - 1
-_KEYS: Final[dict[type, Callable[[int], Any]]] = {
+_KEYS: Final[dict[type, Callable[[int], object]]] = {
     ObjectId: lambda place: ObjectId(f"{min(place, _LAST):024x}"),
     int: Int64,
     Int64: Int64,

@@ -138,7 +138,7 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
 
-        def plain(counts: list[tuple[str, Estimate]]) -> list[dict[str, Any]]:
+        def plain(counts: list[tuple[str, Estimate]]) -> list[dict[str, object]]:
             return [
                 {"label": label, "rows": count.rows, "margin": count.margin}
                 for label, count in counts

@@ -50,7 +50,7 @@ def add_sweep(
 
     every = scheduled(every)
 
-    def sweep() -> dict[str, Any]:
+    def sweep() -> dict[str, object]:
         report = sweeper.run_once()
         report.raise_for_failures()
         return report.to_dict()

@@ -23,7 +23,7 @@ NAME: Final = "ttl_odm_sweep"
 
 def add_sweep(
     broker: Broker, sweeper: Sweeper | AsyncSweeper, *, name: str = NAME, **options: Any
-) -> Actor[..., Any]:
+) -> Actor[..., object]:
     """Add an actor that sweeps once; it fails if any part of the sweep failed.
 
     It may run in any number of workers: the lease lets only one of them work.

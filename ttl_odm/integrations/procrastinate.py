@@ -51,10 +51,10 @@ def add_sweep(
     run_once: Any = sweeper.run_once
 
     # Periodic tasks get the instant at which they were due.
-    def sweep(timestamp: int) -> dict[str, Any]:  # noqa: ARG001
+    def sweep(timestamp: int) -> dict[str, object]:  # noqa: ARG001
         return _finished(run_once())
 
-    async def sweep_async(timestamp: int) -> dict[str, Any]:  # noqa: ARG001
+    async def sweep_async(timestamp: int) -> dict[str, object]:  # noqa: ARG001
         return _finished(await run_once())
 
     settings: Any = {"queueing_lock": name, **options}
@@ -62,6 +62,6 @@ def add_sweep(
     return app.periodic(cron=cron)(task(sweep if isinstance(sweeper, Sweeper) else sweep_async))
 
 
-def _finished(report: SweepReport) -> dict[str, Any]:
+def _finished(report: SweepReport) -> dict[str, object]:
     report.raise_for_failures()
     return report.to_dict()

@@ -50,7 +50,7 @@ class _Row:
 
     serial: int
     key: Hashable
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     last_modified: datetime
     ttl: int | None
 
@@ -161,7 +161,7 @@ class _Memory:
         self,
         target: str,
         key: Hashable,
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, object] | None = None,
         *,
         ttl: int | None = None,
         age: float = 0.0,

@@ -42,7 +42,7 @@ class StoreRig(ABC):
         self.loop = asyncio.new_event_loop()
 
     @abstractmethod
-    def create(self, target: str, default: int | None, hooks: Any = None) -> None:
+    def create(self, target: str, default: int | None, hooks: object = None) -> None:
         """Create an empty target of the store.
 
         Args:
@@ -83,12 +83,12 @@ class StoreRig(ABC):
         into the future.
         """
 
-    def run(self, result: Any) -> Any:
+    def run(self, result: object) -> Any:
         """Return a result, waiting for it if it is awaitable."""
         if not isawaitable(result):
             return result
 
-        async def wait() -> Any:
+        async def wait() -> object:
             return await result
 
         return self.loop.run_until_complete(wait())

@@ -55,7 +55,7 @@ class SQLAlchemyRig(StoreRig):
         self._outbox = Table(_OUTBOX, MetaData(), Column("text", String(200)))
         self._outbox.create(behind)
 
-    def create(self, target: str, default: int | None, hooks: Any = None) -> None:
+    def create(self, target: str, default: int | None, hooks: object = None) -> None:
         """See `StoreRig`."""
         self._create(target, {"__ttl__": default, "__ttl_on_purged__": hooks})
 
@@ -63,7 +63,7 @@ class SQLAlchemyRig(StoreRig):
         """See `CanArchive`."""
         self._create(target, {"__ttl__": default, "__ttl_archive__": sink})
 
-    def _create(self, target: str, declared: dict[str, Any]) -> None:
+    def _create(self, target: str, declared: dict[str, object]) -> None:
         members = {
             "__tablename__": target,
             "__ttl_sweep__": self._sweep,
@@ -111,7 +111,7 @@ class SQLAlchemyRig(StoreRig):
         """See `StoreRig`."""
         actions = [action]
 
-        def act(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        def act(_connection: object, _cursor: object, statement: str, *_: object) -> None:
             if statement.startswith("DELETE") and actions:
                 actions.pop()()
 

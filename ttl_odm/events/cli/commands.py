@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from ttl_odm.events.tail import Look
 
-    Command = Callable[..., Any]
+    Command = Callable[..., None]
 
 _LIMIT: Final = 100
 

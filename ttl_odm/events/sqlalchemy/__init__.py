@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import MetaData
 
@@ -24,7 +24,8 @@ from ttl_odm.sweeper import Hooks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Table
+    from sqlalchemy import Engine, Table
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from ttl_odm.events.sqlalchemy.warnings import AsyncTableWarnings, TableWarnings
 
@@ -41,7 +42,9 @@ class EventSource:
         is_async: Whether the engine is asynchronous.
     """
 
-    def __init__(self, engine: Any, with_events: Sequence[Table], tables: EventTables) -> None:
+    def __init__(
+        self, engine: Engine | AsyncEngine, with_events: Sequence[Table], tables: EventTables
+    ) -> None:
         recorded = [table for table in with_events if _is_recorded(table)]
         self._warned = [warned for warned in map(warned_of, with_events) if warned is not None]
         self._tables = tables
@@ -62,7 +65,7 @@ class EventSource:
         """Do nothing: the engine's pool keeps all connections."""
 
 
-def source_of(engine: Any, targets: Any) -> EventSource:
+def source_of(engine: Engine | AsyncEngine, targets: object) -> EventSource:
     """Return the source of a worker's events; see `ttl_odm.events.EventWorker`.
 
     Raises:
@@ -78,7 +81,7 @@ def source_of(engine: Any, targets: Any) -> EventSource:
     return EventSource(engine, with_events, _outbox_of(with_events))
 
 
-def read_from(engine: Any, targets: Any) -> EventSource:
+def read_from(engine: Engine | AsyncEngine, targets: object) -> EventSource:
     """Return the source of a reader's events; see `ttl_odm.events.events`.
 
     Raises:
@@ -104,19 +107,15 @@ def _outbox_of(with_events: Sequence[Table]) -> EventTables:
     return outboxes[0]
 
 
-def _with_events(targets: Any) -> list[Table]:
+def _with_events(targets: object) -> list[Table]:
     """The tables whose events, or warnings, are recorded."""
     if targets is None:
-        tables = [table for table in bound_tables if _is_original(table)]
+        # A second Table object, bound to the policy of another, has an origin.
+        bindings = [(table, binding_of(table)) for table in bound_tables]
+        tables = [table for table, bound in bindings if bound is not None and bound.origin is None]
     else:
         tables = [binding.table for binding in bindings_of(targets)]
     return [table for table in tables if _is_recorded(table) or warned_of(table) is not None]
-
-
-def _is_original(table: Table) -> bool:
-    """Whether a table isn't a second Table object, bound to the policy of another."""
-    binding = binding_of(table)
-    return binding is not None and binding.origin is None
 
 
 def _is_recorded(table: Table) -> bool:

@@ -68,7 +68,7 @@ class RowEvents:
     def event(
         self,
         key: Sequence[object],
-        row: Mapping[str, Any],
+        row: Mapping[str, object],
         end: datetime,
         before: timedelta | None = None,
     ) -> Expiry:
@@ -83,7 +83,7 @@ class RowEvents:
             before=before,
         )
 
-    def end_of(self, policy: Policy, row: Mapping[str, Any]) -> datetime | None:
+    def end_of(self, policy: Policy, row: Mapping[str, object]) -> datetime | None:
         """Return when a row expires by a policy."""
         columns = self.binding.columns_of(self.table)
 
@@ -98,7 +98,7 @@ class RowEvents:
             created=value(columns.created),
         )
 
-    def policy_of(self, row: Mapping[str, Any]) -> Policy | None:
+    def policy_of(self, row: Mapping[str, object]) -> Policy | None:
         """Return the policy of a row; None if only the database knows its default."""
         if not self.binding.source.is_known:
             return None
@@ -106,7 +106,7 @@ class RowEvents:
         variants = (variant for variant in self.binding.variants if scope in variant.identities)
         return next((variant.default for variant in variants), self.binding.default).policy
 
-    def _scope_of(self, row: Mapping[str, Any]) -> object:
+    def _scope_of(self, row: Mapping[str, object]) -> object:
         column = self.binding.discriminator
         return None if column is None else row[str(column.name)]
 
@@ -138,7 +138,7 @@ class Recorder(RowEvents):
             # Not after its deletion, whatever default is cached.
             yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
 
-    def _cached_policy(self, dialect: Dialect, row: Mapping[str, Any]) -> Policy | None:
+    def _cached_policy(self, dialect: Dialect, row: Mapping[str, object]) -> Policy | None:
         """The policy by the default that was read last; None if only the database knows it."""
         try:
             return self.binding.source.policy_as_noted(dialect, self._scope_of(row))
@@ -189,7 +189,7 @@ def recorded_ids(
     ).all()
 
 
-def record(target: Any, include: Sequence[str]) -> str:
+def record(target: object, include: Sequence[str]) -> str:
     """Add a recorder to a model's hooks, unless it has one; see `record_expired`."""
     binding = policy_of_target(target)
     owner = binding.default.owner
@@ -207,7 +207,7 @@ def recorder_among(hooks: Hooks) -> Recorder | None:
     return next((hook.call for _, hook in hooks.entries if isinstance(hook.call, Recorder)), None)
 
 
-def policy_of_target(target: Any) -> Binding:
+def policy_of_target(target: object) -> Binding:
     """Return the policy of a model or Table that can have events.
 
     Raises:

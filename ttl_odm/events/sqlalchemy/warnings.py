@@ -105,7 +105,7 @@ class Warned(RowEvents):
         """Return the columns whose values the events have."""
         return [column for column in self.table.columns if str(column.name) in self.included]
 
-    def warning(self, values: Sequence[Any], end: datetime, before: timedelta) -> Expiry | None:
+    def warning(self, values: Sequence[object], end: datetime, before: timedelta) -> Expiry | None:
         """Return the warning of a row; None if it never expires.
 
         Args:
@@ -122,7 +122,7 @@ class Warned(RowEvents):
         return None if known_end is None else self.event(key, row, known_end, before)
 
 
-def warn(target: Any, before: timedelta, include: Sequence[str]) -> str:
+def warn(target: object, before: timedelta, include: Sequence[str]) -> str:
     """Record warnings of the rows of a model; see `ttl_odm.events.record_expiring`."""
     binding = policy_of_target(target)
     warned = warned_of(binding.table) or Warned(binding)
@@ -154,8 +154,8 @@ class _Stretch:
     life: Life | None
     after: datetime | None
     until: datetime
-    place: Any = None
-    key: tuple[Any, ...] | None = None
+    place: object = None
+    key: tuple[object, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -261,7 +261,7 @@ class _Window:
             self.stretches.appendleft(rest)
         return number
 
-    def _events(self, rows: Sequence[Row[Any]]) -> dict[str, Expiry]:
+    def _events(self, rows: Sequence[Row[tuple[object, ...]]]) -> dict[str, Expiry]:
         width = len(self.warned.columns())
         before = self.looks.before
         events = (self.warned.warning(row[:width], row.ends_at, before) for row in rows)
@@ -269,7 +269,7 @@ class _Window:
 
     def _page(
         self, connection: Connection, stretch: _Stretch
-    ) -> tuple[Sequence[Row[Any]], _Stretch | None]:
+    ) -> tuple[Sequence[Row[tuple[object, ...]]], _Stretch | None]:
         """Read the next rows of a stretch, and return the rest of it.
 
         Rows that were written at one instant, as by a migration, may be more than a page: their key
@@ -473,8 +473,10 @@ class AsyncTableWarnings:
             return await asked(self._engine, inside)
 
 
-def open_warnings(engine: Any, warned: Sequence[Warned]) -> TableWarnings | AsyncTableWarnings:
+def open_warnings(
+    engine: Engine | AsyncEngine, warned: Sequence[Warned]
+) -> TableWarnings | AsyncTableWarnings:
     """Open the warnings of an engine that `open_outbox` accepts."""
-    kind: Any = TableWarnings if isinstance(engine, Engine) else AsyncTableWarnings
-    opened: TableWarnings | AsyncTableWarnings = kind(engine, warned)
-    return opened
+    if isinstance(engine, Engine):
+        return TableWarnings(engine, warned)
+    return AsyncTableWarnings(engine, warned)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def tables_of(target: Any) -> Iterator[Table]:
+def tables_of(target: object) -> Iterator[Table]:
     """Describe the tables of models, without a database."""
     models = models_of(target)
     references: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def _place_of(table: SQLTable) -> tuple[str, str] | tuple[None, None]:
     return None, None
 
 
-def models_of(target: Any) -> dict[SQLTable, type | None]:
+def models_of(target: object) -> dict[SQLTable, type | None]:
     """Return the tables of models, each with its class if it has one.
 
     Args:

@@ -163,7 +163,7 @@ def _kind(value: object) -> Kind:
     return Kind.OTHER
 
 
-def classes_of(target: Any) -> dict[str, type]:
+def classes_of(target: object) -> dict[str, type]:
     """Return document classes by the names of their collections."""
     classes = {}
     for model in target if isinstance(target, (list, tuple, set)) else [target]:

@@ -15,7 +15,7 @@ of processes may have one: one of them holds the lease, the others stand by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.integrations.flask.commands import commands
@@ -40,7 +40,7 @@ class TTL:
         self,
         app: Flask | None = None,
         db: FlaskSQLAlchemy | Engine | Store | None = None,
-        targets: Any = None,
+        targets: object = None,
     ) -> None:
         """Store what to sweep, and set up the application if there is one.
 
@@ -57,7 +57,7 @@ class TTL:
             self.init_app(app)
 
     def init_app(
-        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None = None, targets: Any = None
+        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None = None, targets: object = None
     ) -> None:
         """Set up an application: its commands, and its `AppTTL` as ``extensions["ttl_odm"]``.
 

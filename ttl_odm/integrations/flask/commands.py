@@ -40,7 +40,7 @@ from ttl_odm.sweeper.findings import findings_dict, github_annotations, have_fai
 from ttl_odm.sweeper.snapshot import RESUMED, format_snapshot, paused_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ttl_odm.sweeper import Sweeper
     from ttl_odm.sweeper.findings import Finding
@@ -302,7 +302,9 @@ def find_target(databases: dict[str | None, Application], model: str) -> tuple[A
     return matches[0]
 
 
-def print_title(bind: str | None, databases: dict[str | None, Any], *, err: bool = False) -> None:
+def print_title(
+    bind: str | None, databases: Mapping[str | None, object], *, err: bool = False
+) -> None:
     """Print the name of a database, unless it is the only one."""
     if len(databases) > 1:
         click.echo(f"{bind_name(bind)}:", err=err)

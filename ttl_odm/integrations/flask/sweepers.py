@@ -57,7 +57,7 @@ class AppTTL:
     """
 
     def __init__(
-        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None, targets: Any
+        self, app: Flask, db: FlaskSQLAlchemy | Engine | Store | None, targets: object
     ) -> None:
         """Check everything that needs no database; see `TTL.init_app`."""
         self._app = app
@@ -179,7 +179,7 @@ class AppTTL:
         # A daemon: Python waits for other threads before atexit, where `stop` is called.
         return threading.Thread(target=run, name=f"ttl_odm sweeper ({bind})", daemon=True)
 
-    def _databases(self) -> Iterator[tuple[str | None, Engine | Store, Any]]:
+    def _databases(self) -> Iterator[tuple[str | None, Engine | Store, object]]:
         """Yield the databases with their targets: Flask-SQLAlchemy's binds, or the only one."""
         if not _is_flask_sqlalchemy(self._db):
             yield None, self._db, self._targets
@@ -229,7 +229,7 @@ def _is_flask_sqlalchemy(db: object) -> TypeIs[FlaskSQLAlchemy]:
 
 
 def _sweeper(
-    engine: Engine | Store, targets: Any, options: SweepOptions, configured: Collection[str]
+    engine: Engine | Store, targets: object, options: SweepOptions, configured: Collection[str]
 ) -> Sweeper:
     """Make a sweeper; name a wrong option from ``app.config`` by its key there."""
     try:

@@ -280,7 +280,7 @@ class SQLAlchemySaver(BaseCheckpointSaver[int]):
             "details": get_serializable_checkpoint_metadata(config, metadata),
         }
 
-    def _write_rows(self, writes: Sequence[tuple[str, Any]], task_path: str) -> Sequence[Row]:
+    def _write_rows(self, writes: Sequence[tuple[str, object]], task_path: str) -> Sequence[Row]:
         rows: dict[int, Row] = {}
         for number, (channel, content) in enumerate(writes):
             kind, value = self.serde.dumps_typed(content)

@@ -60,7 +60,7 @@ def find_keys(  # noqa: PLR0913 - LangGraph's list() has as many
     session: Session,
     criteria: Mapping[str, str],
     *,
-    details: Mapping[str, Any] | None = None,
+    details: Mapping[str, object] | None = None,
     before: str | None = None,
     limit: int | None = None,
 ) -> Sequence[CheckpointKey]:

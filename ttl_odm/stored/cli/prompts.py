@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ttl_odm.stored import Stored
     from ttl_odm.stored.approval import PolicyPreview
 
-    Command = Callable[..., Any]
+    Command = Callable[..., None]
 
 SHOW: Final = "Show the stored defaults of all models, or of the given ones."
 HISTORY: Final = "Show the changes of stored defaults, newest first."
@@ -157,7 +157,7 @@ def change_default(  # noqa: PLR0913 (click's)
     with readable_errors():
         ttl = parse_stored(text, where=f"TTL {text!r}")
 
-    async def call(function: str, **arguments: Any) -> Any:
+    async def call(function: str, **arguments: object) -> Any:
         async with opened() as (app, target):
             reject_store(app)
             scope = _value(app, target, scopes)
@@ -191,7 +191,7 @@ def change_default(  # noqa: PLR0913 (click's)
         output.line(f"Changed: {model} {' '.join(change)}.", style="green")
 
 
-async def _call(app: Application, function: str, arguments: dict[str, Any]) -> Any:
+async def _call(app: Application, function: str, arguments: dict[str, object]) -> Any:
     """Call the function of the application's adapter that previews or makes a change."""
     if app.is_mongodb:
         from ttl_odm.stored.beanie import previews as on_mongodb  # noqa: PLC0415 (needs the extra)

@@ -7,7 +7,7 @@ knows no database, no driver and not pytest.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttl_odm.errors import TTLError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def empty(*models: Any, session: Any = None) -> None:
+def empty(*models: object, session: object = None) -> None:
     """Delete all rows of some tables, including expired rows.
 
     For use between tests: it bypasses the gate, archives nothing and calls no hooks. Tables that
@@ -54,7 +54,7 @@ def empty(*models: Any, session: Any = None) -> None:
         raise _mixed("empty", models)
 
 
-async def async_empty(*models: Any, session: Any = None) -> None:
+async def async_empty(*models: object, session: object = None) -> None:
     """Delete all rows of some tables, or all documents of some collections, expired or not.
 
     As `empty`, for SQLAlchemy's asynchronous sessions and for Beanie:
@@ -90,12 +90,12 @@ async def async_empty(*models: Any, session: Any = None) -> None:
         raise _mixed("async_empty", models)
 
 
-def _check(call: str, models: tuple[Any, ...]) -> None:
+def _check(call: str, models: tuple[object, ...]) -> None:
     if not models:
         raise TTLError(f"{call}(): pass at least one model, or SQLAlchemy's declarative base.")
 
 
-def _check_no_session(call: str, models: tuple[Any, ...], session: Any) -> None:
+def _check_no_session(call: str, models: tuple[object, ...], session: object) -> None:
     if session is not None:
         raise TTLError(
             f"{call}({_named(models)}, session=...): session= is for SQLAlchemy's models only; "
@@ -103,12 +103,12 @@ def _check_no_session(call: str, models: tuple[Any, ...], session: Any) -> None:
         )
 
 
-def _is_of(library: str, models: tuple[Any, ...]) -> bool:
+def _is_of(library: str, models: tuple[object, ...]) -> bool:
     """Whether all models belong to a library, which need not be installed."""
     return all(_belongs(library, model) for model in models)
 
 
-def _belongs(library: str, model: Any) -> bool:
+def _belongs(library: str, model: object) -> bool:
     module: ModuleType | None
     if library == "sqlalchemy":
         module = sys.modules.get("sqlalchemy")
@@ -123,11 +123,11 @@ def _belongs(library: str, model: Any) -> bool:
     )
 
 
-def _named(models: tuple[Any, ...]) -> str:
+def _named(models: tuple[object, ...]) -> str:
     return ", ".join(getattr(model, "__name__", repr(model)) for model in models)
 
 
-def _mixed(call: str, models: tuple[Any, ...]) -> TTLError:
+def _mixed(call: str, models: tuple[object, ...]) -> TTLError:
     return TTLError(
         f"{call}({_named(models)}): pass models of one kind: SQLAlchemy's (or a declarative base, "
         "MetaData or Table), Django's or Beanie's."

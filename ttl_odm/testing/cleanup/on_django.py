@@ -10,10 +10,12 @@ from django.db.models import OneToOneRel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.db.models import Model
+
 
 def empty(models: tuple[Any, ...]) -> None:
     """Empty the tables of some models."""
-    tables: dict[str, dict[Any, None]] = {}
+    tables: dict[str, dict[type[Model], None]] = {}
     for model in models:
         for relative in _relatives(model):
             tables.setdefault(router.db_for_write(relative), {})[relative] = None
@@ -32,12 +34,12 @@ def empty(models: tuple[Any, ...]) -> None:
                 cursor.execute(f"DELETE FROM {quote(model._meta.db_table)}")  # noqa: S608
 
 
-def _relatives(model: Any) -> Iterator[Any]:
+def _relatives(model: Any) -> Iterator[type[Model]]:
     """Yield a model, the others of its multi-table inheritance, and their many-to-many tables."""
     model = model._meta.concrete_model
     roots = [parent for parent in model._meta.get_parent_list() if not parent._meta.parents]
     pending = roots or [model]
-    seen: dict[Any, None] = {}
+    seen: dict[type[Model], None] = {}
     while pending:
         relative = pending.pop()
         if relative in seen:
@@ -54,9 +56,9 @@ def _relatives(model: Any) -> Iterator[Any]:
     yield from seen
 
 
-def _in_order(models: list[Any]) -> list[Any]:
+def _in_order(models: list[type[Model]]) -> list[type[Model]]:
     """Sort models so that referring ones come first, unless they refer to each other in a ring."""
-    order: list[Any] = []
+    order: list[type[Model]] = []
     while models:
         referred = {
             _referred(field)
@@ -70,9 +72,10 @@ def _in_order(models: list[Any]) -> list[Any]:
     return order
 
 
-def _references(model: Any) -> Iterator[Any]:
+def _references(model: type[Model]) -> Iterator[Any]:
     return (field for field in model._meta.local_concrete_fields if field.is_relation)
 
 
-def _referred(field: Any) -> Any:
-    return field.related_model._meta.concrete_model
+def _referred(field: Any) -> type[Model]:
+    model: type[Model] = field.related_model._meta.concrete_model
+    return model

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ASYNCHRONOUS: Final = ("AsyncSession", "AsyncConnection", "AsyncEngine", "async_scoped_session")
 
 
-def empty(models: tuple[Any, ...], session: Any) -> None:
+def empty(models: tuple[object, ...], session: object) -> None:
     """Empty the tables of some models."""
     tables = list(dict.fromkeys(table for model in models for table in _tables(model)))
     if isinstance(session, scoped_session):
@@ -43,7 +43,7 @@ def empty(models: tuple[Any, ...], session: Any) -> None:
         )
 
 
-async def async_empty(models: tuple[Any, ...], session: Any) -> None:
+async def async_empty(models: tuple[object, ...], session: Any) -> None:
     """Empty the tables of some models."""
     if isinstance(session, async_types("async_scoped_session")):
         session = session()
@@ -67,19 +67,16 @@ def _empty(tables: list[Table], session: Session | Connection) -> None:
         sorted(tables, key=lambda table: table.fullname)
     )
     for table, keys in order:
-        for key in keys if table is None else _self_references(table):
+        for key in keys if table is None else table.foreign_key_constraints:
             columns = [column for column in key.columns if column.nullable]
-            if columns:  # InnoDB checks foreign keys row by row, and rings have no order
+            # InnoDB checks foreign keys row by row, also of a table to itself. Rings have no order.
+            if columns and (table is None or key.referred_table is table):
                 _execute(session, SweepUpdate(key.table).values(dict.fromkeys(columns)))
     for table, _ in reversed(order):
         if table is not None:
             _execute(session, PurgeDelete(table))
     if isinstance(session, Session):
         session.expire_all()
-
-
-def _self_references(table: Table) -> Iterator[ForeignKeyConstraint]:
-    return (key for key in table.foreign_key_constraints if key.referred_table is table)
 
 
 def _execute(session: Session | Connection, statement: PurgeDelete | SweepUpdate) -> None:
@@ -89,7 +86,7 @@ def _execute(session: Session | Connection, statement: PurgeDelete | SweepUpdate
     session.execute(statement)
 
 
-def _tables(model: Any) -> Iterator[Table]:
+def _tables(model: object) -> Iterator[Table]:
     mapper: Any = inspect(model, raiseerr=False) if isinstance(model, type) else None
     if isinstance(mapper, Mapper):
         for relative in mapper.base_mapper.self_and_descendants:

@@ -16,7 +16,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from ttl_odm.core import expiry
 from ttl_odm.errors import TTLError
@@ -260,7 +260,9 @@ class TTLClock:
         _clockwork.announce()
         return moved
 
-    def expiring(self, target: Any, seconds: float | timedelta) -> AbstractContextManager[TTLClock]:
+    def expiring(
+        self, target: object, seconds: float | timedelta
+    ) -> AbstractContextManager[TTLClock]:
         """Move the clock so that rows written in the block have this long to live afterwards.
 
         It is an `advance` by the right amount for the row's lifetime. Use it as a context

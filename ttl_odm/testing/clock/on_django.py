@@ -76,7 +76,7 @@ def real_now() -> datetime | None:
     return None
 
 
-def lifetime(target: Any) -> timedelta | None:
+def lifetime(target: object) -> timedelta | None:
     """Return the lifetime of a row written now."""
     model = target if isinstance(target, type) else type(target)
     binding = binding_of(model) if issubclass(model, Model) and hasattr(model, "_meta") else None

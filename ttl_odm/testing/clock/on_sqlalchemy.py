@@ -100,7 +100,7 @@ def _moment(clock: TTLClock) -> float:
     return sample.asked + (clock.frozen_at - sample.instant).total_seconds()
 
 
-def lifetime(target: Any) -> timedelta | None:
+def lifetime(target: object) -> timedelta | None:
     """Return the lifetime of a row written now."""
     if isinstance(target, Table):
         binding = root_binding_of(target)
@@ -139,12 +139,12 @@ def _default(binding: Binding, declared: DefaultTTL) -> int | None:
 @event.listens_for(Engine, "before_cursor_execute", retval=True)
 def _as_moved(
     connection: Connection,
-    _cursor: Any,
+    _cursor: object,
     statement: str,
-    parameters: Any,
-    execution: Any,
+    parameters: object,
+    execution: object,
     _executemany: bool,  # noqa: FBT001 (SQLAlchemy's signature)
-) -> tuple[str, Any]:
+) -> tuple[str, object]:
     clock = _in_use
     now_of = None if clock is None else _now_of(connection.dialect)
     if clock is None or now_of is None:

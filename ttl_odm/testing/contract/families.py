@@ -91,21 +91,17 @@ class Kind(NamedTuple):
 
     type: TypeEngine[Any]
     unit: str | None
-    store: Callable[[datetime], Any]
+    store: Callable[[datetime], object]
 
 
 def _microseconds(instant: datetime) -> int:
     return (instant - _EPOCH) // _MICROSECOND
 
 
-def _rounded_to_days(instant: datetime) -> Any:
-    return instant.date()
-
-
 KINDS: Final[dict[str, Kind]] = {
     "naive": Kind(DateTime(), None, lambda instant: instant.replace(tzinfo=None)),
     "zoned": Kind(DateTime(timezone=True), None, lambda instant: instant),
-    "days": Kind(Date(), None, _rounded_to_days),
+    "days": Kind(Date(), None, lambda instant: instant.date()),
     "seconds": Kind(BigInteger(), "s", lambda instant: _microseconds(instant) // 1_000_000),
     "milliseconds": Kind(BigInteger(), "ms", lambda instant: _microseconds(instant) // 1_000),
     "microseconds": Kind(BigInteger(), "us", _microseconds),
@@ -138,7 +134,7 @@ def now_of(engine: Engine) -> datetime:
     return instant.astimezone(timezone.utc)
 
 
-def put(engine: Engine, *, key: int = 1, age: float = OLD, **values: Any) -> None:
+def put(engine: Engine, *, key: int = 1, age: float = OLD, **values: object) -> None:
     """Store a cart that was last modified `age` seconds ago, past the gate."""
     clock = clock_of(engine.dialect)
     columns = {"id": key, "views": 0, "name": f"n{key}", **values}
@@ -252,7 +248,7 @@ class FamilyContract:
     # --- keys ----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("values", [{"id": 1}, {"id": 3, "name": "n1"}])
-    def test_keys_of_expired_rows_are_free(self, engine: Engine, values: dict[str, Any]) -> None:
+    def test_keys_of_expired_rows_are_free(self, engine: Engine, values: dict[str, object]) -> None:
         put(engine, key=1)
         with Session(engine) as session:
             session.add(Cart(**values))

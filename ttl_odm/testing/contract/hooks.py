@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 both_moments = pytest.mark.parametrize("when", ["transaction", "commit"])
 
 
-def fill_hooked(rig: StoreRig, hooks: Any = None, target: str = "carts") -> None:
+def fill_hooked(rig: StoreRig, hooks: object = None, target: str = "carts") -> None:
     """Create a target with ten expired rows, one live row, and perhaps hooks of its own."""
     if not isinstance(rig.store, Hooking):
         pytest.skip("the store doesn't call hooks")

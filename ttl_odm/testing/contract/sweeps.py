@@ -16,7 +16,7 @@ from ttl_odm.testing.contract.batches import DAY, HOUR, fill
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ttl_odm.sweeper import Progress
+    from ttl_odm.sweeper import Progress, SweepOptions
     from ttl_odm.testing.rig import StoreRig
 
 
@@ -111,8 +111,8 @@ class SweepContract:
 
     def test_sweepers_at_once_without_a_lease_delete_each_row_once(self, rig: StoreRig) -> None:
         fill(rig, 60)
-        deleted: Counter[Any] = Counter()
-        options: dict[str, Any] = {"lease": False, "batch_size": 7}
+        deleted: Counter[object] = Counter()
+        options: SweepOptions = {"lease": False, "batch_size": 7}
         if isinstance(rig.store, Hooking):
             options["on_purged"] = Hook(lambda purged: deleted.update(purged.keys), when="commit")
         at_once(rig, [rig.sweeper(**options).run_once for _ in range(3)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,7 @@ from ttl_odm.testing.rig import CanHold, CanRefuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ttl_odm.sweeper import Progress, Purged
+    from ttl_odm.sweeper import Progress, Purged, SweepOptions
     from ttl_odm.testing.rig import StoreRig
 
 ROWS = 120
@@ -113,8 +113,8 @@ class WorkerContract:
     @pytest.mark.parametrize("apart", [0, 1])
     def test_workers_delete_each_row_once(self, rig: StoreRig, apart: int) -> None:
         stock(rig, apart=apart)
-        deleted: Counter[Any] = Counter()
-        options: dict[str, Any] = {"workers": 3, "batch_size": 4}
+        deleted: Counter[object] = Counter()
+        options: SweepOptions = {"workers": 3, "batch_size": 4}
 
         def record(purged: Purged) -> None:
             deleted.update(purged.keys)
