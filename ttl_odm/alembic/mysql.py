@@ -137,7 +137,12 @@ class MySQLSteps(Steps[MySQL]):
             return
         if self.run.is_mariadb:
             if is_kept:
-                self._modify()
+                # The column's definition again, with the CHECK: instant, unlike ADD CHECK.
+                show = f"SHOW CREATE TABLE {self.table}"
+                _, definition = self.run.connection.exec_driver_sql(show).one()
+                line = column_line(str(definition), self.target.own_ttl.name).rstrip(",")
+                check = self.target.check_sql(self.dialect)
+                self._alter(f"MODIFY COLUMN {line.replace('%', '%%')} {check}")
             return
         if not self.may_copy:
             log.info(_UNENFORCED, self.target.label)
@@ -151,14 +156,6 @@ class MySQLSteps(Steps[MySQL]):
         if self.existing.check == "unenforced":
             adding = f"ALTER CHECK {self.quote(self.existing.check_name)} ENFORCED"
         self.run.at_length(f"ALTER TABLE {self.table} {adding} {self.family.COPY}")
-
-    def _modify(self) -> None:
-        """Repeat the column's definition with the CHECK: instant on MariaDB, unlike ADD CHECK."""
-        show = f"SHOW CREATE TABLE {self.table}"
-        _, definition = self.run.connection.exec_driver_sql(show).one()
-        line = column_line(str(definition), self.target.own_ttl.name).rstrip(",")
-        check = self.target.check_sql(self.dialect)
-        self._alter(f"MODIFY COLUMN {line.replace('%', '%%')} {check}")
 
     @cached_property
     def _copies_virtual(self) -> bool:

@@ -220,27 +220,20 @@ def _tables(models: object, *, with_ttl: bool) -> list[Target]:
             for table, model in named.items()
         ]
     targets = sql_targets(models)
-    if not targets:
-        raise UsageError(
-            _second_table(models)
-            or f"{models!r} has no model with a TTL: declare __ttl__ on one or enable() it. "
-            f"{_UNSEEN}"
-        )
-    return targets
-
-
-def _second_table(models: object) -> str | None:
-    """Return the error for a MetaData with a second Table of a policy; None if it has none."""
+    if targets:
+        return targets
     from ttl_odm.sqlalchemy.policy.second_tables import policies_for  # noqa: PLC0415 (the extra)
 
     for table in getattr(getattr(models, "metadata", models), "tables", {}).values():
         if policies_for(table):
-            return (
+            raise UsageError(
                 f"{models!r} has no model with a TTL. Table {table.fullname!r} in it is a second "
                 "Table object of that name; the policy was given to the other one. Point --app at "
                 "that Table, its model, or its MetaData."
             )
-    return None
+    raise UsageError(
+        f"{models!r} has no model with a TTL: declare __ttl__ on one or enable() it. {_UNSEEN}"
+    )
 
 
 def _documents(models: object, *, with_ttl: bool) -> list[Target]:

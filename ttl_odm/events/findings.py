@@ -117,7 +117,16 @@ def unread(
         known: The subscriptions of the database's consumers.
         tools: The adapter's commands and functions.
     """
-    lost = [events for events in recorded if not any(_has(one, events) for one in known)]
+    lost = [
+        events
+        for events in recorded
+        if not any(
+            one.table in (events.table, EVERY_TABLE)
+            and one.kind == events.kind
+            and one.before in (None, events.before)
+            for one in known
+        )
+    ]
     reason = "no consumer gets them: no worker with a handler, and no reader, has ever connected"
     run = f"run {tools.worker} where its handlers are imported, or read events({tools.engine}, "
     if any(events.kind == EXPIRED for events in lost):
@@ -139,15 +148,6 @@ def unread(
             f"{run}consumer=..., kinds=[{EXPIRING!r}]); to record none, remove on_expiring() and "
             "record_expiring()",
         )
-
-
-def _has(subscription: Subscription, recorded: Subscription) -> bool:
-    """Whether a subscription includes recorded events."""
-    return (
-        subscription.table in (recorded.table, EVERY_TABLE)
-        and subscription.kind == recorded.kind
-        and subscription.before in (None, recorded.before)
-    )
 
 
 def of_consumers(target: str, states: Iterable[ConsumerState], tools: Tools) -> Iterator[Finding]:

@@ -309,33 +309,27 @@ def _proposal(table: Table, idea: _Idea, reading: Reading, now: datetime) -> Pro
     reasons = [*idea.reasons, f"{field.name} holds: {reading.kind}"]
     reasons += [f"an index begins with {field.name}"] * field.is_indexed
     cautions = *idea.cautions, *_cautions(table, field, policy, now)
-    proposal = Proposal(table, policy, idea.confidence, tuple(reasons), cautions, field)
-    proposal = proposal.doubted(
-        *_doubts_about_units(table, field, reading),
-        *(
-            f"MongoDB also deletes {index.deletes}, by {index.name}, whatever the policy says: "
-            "drop that index first"
-            for index in table.ttl_indexes
-            if index.is_partial or index.field != field.name
-        ),
-    )
-    if field.ttl_seconds is not None or not table.references:  # MongoDB already deletes them
-        return proposal
-    return proposal.doubted(
-        f"{_referring(table)}: make sure that no referring row needs a row after its expiry, or "
-        "let it live as long as the rows that refer to it"
-    )
-
-
-def _doubts_about_units(table: Table, field: Field, reading: Reading) -> Iterator[str]:
-    """Yield what to say if the name, or some values, suggest another unit than most values."""
+    doubts = []
+    if field.ttl_seconds is None and table.references:  # with it MongoDB already deletes them
+        doubts.append(
+            f"{_referring(table)}: make sure that no referring row needs a row after its expiry, "
+            "or let it live as long as the rows that refer to it"
+        )
     named = names.unit_of_instants(field.name)
     if reading.unit in EPOCHS and named is not None and named != reading.unit:
         what = f"{epoch_name(named)}, but its values are {reading.kind}"
-        yield f"the name {field.name} suggests {what}"
+        doubts.append(f"the name {field.name} suggests {what}")
     wrong = misread_instants(field.name, reading.unit, table.values(field.name))
-    if wrong is not None:
-        yield str(wrong)
+    if wrong is not None:  # some values suggest another unit than most
+        doubts.append(str(wrong))
+    doubts += [
+        f"MongoDB also deletes {index.deletes}, by {index.name}, whatever the policy says: drop "
+        "that index first"
+        for index in table.ttl_indexes
+        if index.is_partial or index.field != field.name
+    ]
+    proposal = Proposal(table, policy, idea.confidence, tuple(reasons), cautions, field)
+    return proposal.doubted(*doubts)
 
 
 def _referring(table: Table) -> str:

@@ -5,6 +5,7 @@ And `RowEvents`: the event of a row, expired or about to expire.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, insert, inspect, or_, select
@@ -133,17 +134,13 @@ class Recorder(RowEvents):
     def _events(self, dialect: Dialect, purged: Purged) -> Iterator[Expiry]:
         assert purged.rows is not None  # noqa: S101 (the hook asks for them)
         for key, row in zip(purged.keys, purged.rows, strict=True):
-            policy = self.policy_of(row) or self._cached_policy(dialect, row)
+            policy = self.policy_of(row)
+            if policy is None:  # only the database knows its default: by the one read last, if any
+                with suppress(TTLError):
+                    policy = self.binding.source.policy_as_noted(dialect, self._scope_of(row))
             end = None if policy is None else self.end_of(policy, row)
             # Not after its deletion, whatever default is cached.
             yield self.event(key, row, purged.as_of if end is None else min(end, purged.as_of))
-
-    def _cached_policy(self, dialect: Dialect, row: Mapping[str, object]) -> Policy | None:
-        """The policy by the default that was read last; None if only the database knows it."""
-        try:
-            return self.binding.source.policy_as_noted(dialect, self._scope_of(row))
-        except TTLError:
-            return None
 
 
 def consumers_of(connection: Connection, tables: EventTables, recorded: Subscription) -> list[str]:

@@ -7,12 +7,8 @@ knows no database, no driver and not pytest.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from ttl_odm.errors import TTLError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 def empty(*models: object, session: object = None) -> None:
@@ -105,21 +101,17 @@ def _check_no_session(call: str, models: tuple[object, ...], session: object) ->
 
 def _is_of(library: str, models: tuple[object, ...]) -> bool:
     """Whether all models belong to a library, which need not be installed."""
-    return all(_belongs(library, model) for model in models)
-
-
-def _belongs(library: str, model: object) -> bool:
-    module: ModuleType | None
     if library == "sqlalchemy":
         module = sys.modules.get("sqlalchemy")
-        return module is not None and (
+        return module is not None and all(
             isinstance(model, (module.Table, module.MetaData))
             or isinstance(getattr(model, "metadata", None), module.MetaData)
+            for model in models
         )
     name, base = ("django.db.models", "Model") if library == "django" else ("beanie", "Document")
     module = sys.modules.get(name)
-    return (
-        module is not None and isinstance(model, type) and issubclass(model, getattr(module, base))
+    return module is not None and all(
+        isinstance(model, type) and issubclass(model, getattr(module, base)) for model in models
     )
 
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from ttl_odm.sqlalchemy.policy.bindings import Binding
     from ttl_odm.sqlalchemy.policy.sources import DefaultTTL
-    from ttl_odm.sqlalchemy.time.clock import Clock
     from ttl_odm.testing.clock import TTLClock
 
 _real_sample_now: Final = database_clock.Sample.now
@@ -212,15 +211,15 @@ Families of other packages are added at their first statement; None marks other 
 
 def _now_of(dialect: Dialect) -> tuple[re.Pattern[str], Callable[..., str]] | None:
     if dialect.name not in _NOWS:
-        is_known = brought_family(dialect.name) is not None
-        _NOWS[dialect.name] = _of_family(clock_of(dialect)) if is_known else None
+        if brought_family(dialect.name) is None:
+            now_of = None
+        elif isinstance(clock := clock_of(dialect), General):
+            pattern = "|".join(map(re.escape, {clock.now, clock.now_at_write}))
+            now_of = re.compile(pattern), _on_integers
+        else:
+            now_of = next(_NOWS[own.family] for own in FAMILIES if isinstance(clock, type(own)))
+        _NOWS[dialect.name] = now_of
     return _NOWS[dialect.name]
-
-
-def _of_family(clock: Clock) -> tuple[re.Pattern[str], Callable[..., str]] | None:
-    if isinstance(clock, General):
-        return re.compile("|".join(map(re.escape, {clock.now, clock.now_at_write}))), _on_integers
-    return next(_NOWS[own.family] for own in FAMILIES if isinstance(clock, type(own)))
 
 
 def _now_of_leases(connection: Connection) -> ColumnElement[Any]:
