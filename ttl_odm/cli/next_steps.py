@@ -73,7 +73,14 @@ def for_tables(
         options: The options of `inspect` that were typed, to repeat them.
     """
     place = Place.of(url)
-    _to_developers(output, proposals)
+    django = [proposal for proposal in proposals if proposal.table.django is not None]
+    if django:
+        output.line("The Django project of these tables declares:", style="bold")
+        output.line()
+        output.code(declarations(django))
+    else:
+        output.line("For an application in Python, --models MODULE:NAME prints declarations.")
+    output.line()
     output.line("These settings let ttl-odm sweep without a line of Python:", style="bold")
     output.line()
     output.code(as_file(proposals, place.value))
@@ -119,19 +126,6 @@ def _choose(output: Output, proposals: Sequence[Proposal], file: str) -> None:
             f"No proposal is certain, so all of them are comments: in {file}, remove the # before "
             "each policy that is right."
         )
-
-
-def _to_developers(output: Output, proposals: Sequence[Proposal]) -> None:
-    """Print the declarations for an application in Python, or how to get them."""
-    django = [proposal for proposal in proposals if proposal.table.django is not None]
-    if not django:
-        output.line("For an application in Python, --models MODULE:NAME prints declarations.")
-        output.line()
-        return
-    output.line("The Django project of these tables declares:", style="bold")
-    output.line()
-    output.code(declarations(django))
-    output.line()
 
 
 def _is_clear(proposal: Proposal) -> bool:

@@ -55,11 +55,15 @@ class Listeners:
     @property
     def on_server(self) -> Callable[[Server], None] | None:
         """The callback for servers; None without metrics, so that sweeps don't ask the server."""
-        return self._on_server if self._of_servers else None
+        listeners = self._of_servers
+        if not listeners:
+            return None
 
-    def _on_server(self, server: Server) -> None:
-        for listener in self._of_servers:
-            listener(server)
+        def pass_on(server: Server) -> None:
+            for listener in listeners:
+                listener(server)
+
+        return pass_on
 
 
 def prometheus(backend: str, host: str, port: int) -> Metrics:

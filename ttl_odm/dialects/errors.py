@@ -139,7 +139,11 @@ def is_away(error: BaseException | None, *, operational: bool) -> bool:
         return code in codes.away or code in codes.read_only
     if code is None:  # psycopg while it connects; SQLite has no server
         is_of_server = operational and not _is_of_sqlite(error)
-        return is_of_server or _is_of_pg8000s_network(error) or is_of_asyncpgs_hosts(error)
+        # pg8000 raises this error if it couldn't connect, and if it was cut off.
+        kind = type(error)
+        is_of_pg8000 = kind.__module__.partition(".")[0] == "pg8000"
+        is_of_network = is_of_pg8000 and kind.__name__ == "InterfaceError"
+        return is_of_server or is_of_network or is_of_asyncpgs_hosts(error)
     if is_without_transactions(error):
         return False
     return (
@@ -161,12 +165,6 @@ def is_without_transactions(error: BaseException | None) -> bool:
     It cuts the connection, with the code that it also has for a server that it can't reach.
     """
     return "not allowed in statement pooling mode" in str(error)
-
-
-def _is_of_pg8000s_network(error: BaseException | None) -> bool:
-    """Return whether pg8000 couldn't connect, or was cut off: both are its InterfaceError."""
-    of_pg8000 = type(error).__module__.partition(".")[0] == "pg8000"
-    return of_pg8000 and type(error).__name__ == "InterfaceError"
 
 
 def is_of_asyncpgs_hosts(error: BaseException | None) -> bool:

@@ -147,10 +147,6 @@ class ExpiredEvents(Sequence["Expiry"]):
         worker.errors.clear()
         return errors
 
-    def _moved(self) -> None:
-        self._is_behind = bool(self._async_workers)
-        self.deliver()
-
     def _current(self) -> list[Expiry]:
         if self._is_behind:
             raise TTLError(
@@ -160,7 +156,11 @@ class ExpiredEvents(Sequence["Expiry"]):
         return self._events
 
     def __enter__(self) -> Self:
-        self._context.enter_context(self._clock.after_moves(self._moved))
+        def moved() -> None:
+            self._is_behind = bool(self._async_workers)
+            self.deliver()
+
+        self._context.enter_context(self._clock.after_moves(moved))
         return self
 
     def __exit__(self, *_: object) -> None:

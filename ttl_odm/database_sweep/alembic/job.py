@@ -174,21 +174,16 @@ class DatabaseJob(ABC):
             lease = preparer.format_table(declared)
             self.lease = lease if declared.schema else self._at_home(lease)
         self.copy = None if steps.run.offline else copy_of(steps.run, target)
-        self.variables = self._unused_prefix()
         self.archive = ""
+        names = [target.table.name, *steps.existing.columns]
         if self.copy is not None:
             archive = preparer.format_table(self.copy.archive)
             self.archive = archive if self.copy.archive.schema else self._at_home(archive)
-
-    def _unused_prefix(self) -> str:
-        """Return a prefix for variables with which no table or column in the procedure begins."""
-        tables = [self.steps.target.table.name, *self.steps.existing.columns]
-        if self.copy is not None:
-            tables += [self.copy.archive.name, *self.copy.names]
-        prefix = _VARIABLES
-        while any(name.lower().startswith(prefix) for name in tables):
-            prefix += "v_"
-        return prefix
+            names += [self.copy.archive.name, *self.copy.names]
+        # The prefix of variables, with which no table or column in the procedure begins.
+        self.variables = _VARIABLES
+        while any(name.lower().startswith(self.variables) for name in names):
+            self.variables += "v_"
 
     def _named(self, template: str) -> str:
         """Return a template with this procedure's variables; the parameter keeps its name."""

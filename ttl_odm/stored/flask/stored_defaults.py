@@ -112,17 +112,12 @@ def as_text(value: object) -> str:
 
 def check_text(name: str, text: str) -> None:
     """Raise TTLConfigurationError for a text that a database can't store."""
-    problem = _unstorable(text)
+    problem = None
+    if "\0" in text:
+        problem = "a text can't contain NUL"
+    elif len(text) > _LONGEST:
+        problem = f"a text has at most {_LONGEST:,} characters"
+    elif not is_encodable(text):
+        problem = "it isn't valid Unicode: half of a surrogate pair is missing"
     if problem is not None:
         raise TTLConfigurationError(f"{short_repr(name)} = {short_repr(text)}: {problem}.")
-
-
-def _unstorable(text: str) -> str | None:
-    """Return why a database can't store a text; None if it can."""
-    if "\0" in text:
-        return "a text can't contain NUL"
-    if len(text) > _LONGEST:
-        return f"a text has at most {_LONGEST:,} characters"
-    if not is_encodable(text):
-        return "it isn't valid Unicode: half of a surrogate pair is missing"
-    return None
