@@ -21,11 +21,12 @@ from ttl_odm.sweeper.command_line import Status, is_unicode, report_text, termin
 from ttl_odm.sweeper.text import aligned, is_shown, without_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
 
+    from ttl_odm.forecast.text import Paragraph
     from ttl_odm.sweeper import SweepReport
 
 _LEAST_WIDTH: Final = 30
@@ -128,6 +129,14 @@ class PlainOutput:
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Print rows, with the head first; see `aligned`."""
         self.code(aligned(rows, self.width))
+
+    def paragraphs(self, paragraphs: Iterable[Paragraph]) -> None:
+        """Print the paragraphs of a forecast; only its sentences are wrapped."""
+        for paragraph in paragraphs:
+            if paragraph.is_table:
+                self.code(paragraph.text)
+            else:
+                self.line(paragraph.text, style=paragraph.style, mark=paragraph.mark)
 
     def code(self, text: str) -> None:
         """Print lines unwrapped, so that they can be copied."""

@@ -95,11 +95,7 @@ def plan(  # noqa: PLR0913 (click's)
     if output.as_json:
         output.json(forecast.to_dict())
         return
-    for paragraph in forecast.paragraphs(output.width, " --deep counts all."):
-        if paragraph.is_table:
-            output.code(paragraph.text)
-        else:
-            output.line(paragraph.text, style=paragraph.style, mark=paragraph.mark)
+    output.paragraphs(forecast.paragraphs(output.width, " --deep counts all."))
     if html is not None:
         output.line(f"Written to {html}.")
 

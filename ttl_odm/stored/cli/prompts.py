@@ -173,7 +173,7 @@ def change_default(  # noqa: PLR0913 (click's)
         if output.as_json:
             output.json(preview.to_dict())
             return
-        _print_preview(output, preview)
+        output.paragraphs(preview.paragraphs(output.width, " --deep counts all."))
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             output.line(f"{UNCHANGED} To make the change, add:")
             output.code(f"--approve {preview.token}")
@@ -200,14 +200,6 @@ async def _call(app: Application, function: str, arguments: dict[str, object]) -
     from ttl_odm.stored.sqlalchemy import previews  # noqa: PLC0415 (needs the extra)
 
     return await app.ask(partial(getattr(previews, function), **arguments))
-
-
-def _print_preview(output: PlainOutput, preview: PolicyPreview) -> None:
-    for paragraph in preview.paragraphs(output.width, " --deep counts all."):
-        if paragraph.is_table:
-            output.code(paragraph.text)
-        else:
-            output.line(paragraph.text, style=paragraph.style, mark=paragraph.mark)
 
 
 def reject_store(app: Application) -> None:
