@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,11 @@ class CliRunner(testing.CliRunner):
     def __init__(self) -> None:
         before_8_2 = "mix_stderr" in inspect.signature(testing.CliRunner).parameters
         super().__init__(**({"mix_stderr": False} if before_8_2 else {}))
+
+
+def complaints(finished: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command says on stderr, but for the lines of a sweep that takes long."""
+    return re.sub(r"(?m)^.*: [\d,]+ rows, [\d,]+/s\n", "", finished.stderr)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -93,9 +93,9 @@ def test_an_event_whose_worker_died_comes_again(backend: Backend, ttl_clock: TTL
     expire(ttl_clock, 1)
     with pytest.raises(PowerCutError):
         worker().run_once()
-    ttl_clock.advance(59)
+    ttl_clock.advance(30)
     assert worker().run_once() == Delivered()
-    ttl_clock.advance(1)
+    ttl_clock.advance(30)
     assert worker().run_once() == Delivered(done=1)
     assert [event.delivery for event in got] == [1, 2]
 
@@ -327,8 +327,8 @@ def test_a_test_has_the_events_when_its_clock_moves(
     got = handled()
     expired_events.watch(connections["default"], [Seat])
     seats(1, 2)
-    ttl_clock.advance(HOUR - 1)
+    ttl_clock.advance(HOUR - 60)
     assert expired_events == []
-    ttl_clock.advance(1)
+    ttl_clock.advance(60)
     assert sorted(event.key for event in expired_events) == [(1,), (2,)]
     assert sorted(event.id for event in expired_events) == sorted(event.id for event in got)
