@@ -379,5 +379,7 @@ async def test_what_is_raised_while_a_batch_is_deleted_deletes_nothing_that_live
 
 async def test_stored_policies_are_read_for_document_classes_only(place: Carts) -> None:
     for model in ([place.model], "Cart", int):
-        with pytest.raises(TTLConfigurationError, match="is not a document class: pass classes"):
+        with pytest.raises(
+            TTLConfigurationError, match="is not a document class: pass classes, not"
+        ):
             await stored_policies(model)  # type: ignore[arg-type]

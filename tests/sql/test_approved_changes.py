@@ -164,6 +164,8 @@ def test_only_a_preview_makes_a_token_that_is_signed(world: World) -> None:
         connection.rollback()
         other = signed[:-1] + ("0" if signed[-1] != "0" else "1")
         forged = [plain, signed.replace("4-", "400-"), f"{signed}0", signed[:-1], other]
+        if signed.upper() != signed:  # one in 1,843 has no letters
+            forged.append(signed.upper())
         for secret, tokens in (("ours", forged), ("others", [signed, plain]), (None, [signed])):
             for token in tokens:
                 with pytest.raises(NotApprovedError, match="is not for this change"):

@@ -81,15 +81,11 @@ def offered(extension: str, folder: Path) -> set[str]:
         f"{module_of(file, folder)}.{name}"
         for file in (folder / "ttl_odm").rglob("__init__.py")
         for node in ast.parse(file.read_text("utf-8")).body
-        if isinstance(node, ast.AnnAssign) and node.value and is_name(node.target, "_EXTENSIONS")
+        if isinstance(node, ast.AnnAssign) and node.value
+        if ast.unparse(node.target) == "_EXTENSIONS"
         for name, module in ast.literal_eval(node.value).items()
         if f"{module}.".startswith(f"ttl_odm.{extension}.")
     }
-
-
-def is_name(node: ast.expr, name: str) -> bool:
-    """Tell whether an expression is a name, and this one."""
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def uses(extension: str, text: str, imported: set[str]) -> bool:

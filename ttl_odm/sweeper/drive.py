@@ -81,11 +81,15 @@ def drive(plan: c.Plan[T], ports: Ports) -> T:
         try:
             threads.close()
         finally:
-            if ports.lease is not None:
-                try:
-                    ports.leases.release(ports.lease)
-                except Exception as error:  # noqa: BLE001 (see there)
-                    _not_released(error)
+            _release(ports)
+
+
+def _release(ports: Ports) -> None:
+    if ports.lease is not None:
+        try:
+            ports.leases.release(ports.lease)
+        except Exception as error:  # noqa: BLE001 (see there)
+            _not_released(error)
 
 
 def _do(  # noqa: PLR0911 (one for each kind)

@@ -308,7 +308,7 @@ class TargetSweep:
                 elapsed=result.elapsed,
                 phases={**result.phases, **after},
                 error=result.failure,
-                facts={name: fact.among(result.deleted) for name, fact in result.facts.items()},
+                facts=_among(result.deleted, result.facts),
             )
         )
 
@@ -384,10 +384,9 @@ class TargetSweep:
         if not self.is_over:
             yield from self._break_off(halt)
         counted = self._counted
-        facts = {name: fact.among(self._deleted) for name, fact in self._facts.items()}
+        facts = _among(self._deleted, self._facts)
         if counted is not None:
-            due_facts = of_rows(counted.facts).items()
-            facts = {**{name: fact.among(counted.due) for name, fact in due_facts}, **facts}
+            facts = {**_among(counted.due, of_rows(counted.facts)), **facts}
         self.report = TargetReport(
             self._target,
             deleted=self._deleted,
@@ -537,3 +536,8 @@ class Range:
             return False
         self._batches, self._patience = 0, min(self._patience * 2, _LONGEST_PATIENCE)
         return True
+
+
+def _among(rows: int, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Return facts as they are reported for so many rows in total."""
+    return {name: fact.among(rows) for name, fact in facts.items()}
