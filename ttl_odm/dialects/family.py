@@ -75,13 +75,6 @@ class ErrorCodes:
     forbidden: frozenset[str | int] = frozenset()
 
 
-def seconds_between(span: Any, per_second: int | None) -> float:
-    """Return the seconds of what `Family.between` selects, as the driver returns it."""
-    if isinstance(span, timedelta):
-        return span.total_seconds()
-    return float(span / (per_second or 1))
-
-
 class Family(ABC):
     """How one family of databases tells and stores time, and in what else it differs.
 
@@ -216,7 +209,7 @@ class Family(ABC):
         return value
 
     def between(self, earlier: str, later: str) -> str:
-        """Return how long one instant is after another, for `seconds_between`."""
+        """Return how long one instant is after another: units of ``_ts``; seconds without any."""
         return f"({later} - {earlier})"
 
     def is_null(self, column: str) -> str:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from ttl_odm.dialects.family import seconds_between
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
@@ -57,18 +55,18 @@ class Scopes(NamedTuple):
     last: object
 
 
-def looked_at(rows: Sequence[Sequence[Any]], per_second: int | None) -> Scopes:
+def looked_at(rows: Sequence[Sequence[Any]], per_second: int = 1) -> Scopes:
     """Return which of some scopes, in order, have rows to delete.
 
     Args:
         rows: For each scope its value, the age at which its rows expire, the bookmark of their
-            cutoff, and for how long the first of them has been expired: a timedelta, or a number;
-            None if the scope has no row, and negative if no row of it has expired.
-        per_second: How many of that number make a second.
+            cutoff, and for how long the first of them has been expired: None if the scope has no
+            row, and negative if no row of it has expired.
+        per_second: The unit of that: how many of it make a second.
     """
     due = []
     for value, age, until, overdue in rows:
-        if overdue is not None and (seconds := seconds_between(overdue, per_second)) >= 0:
+        if overdue is not None and (seconds := float(overdue / per_second)) >= 0:
             due.append(Scope(value, int(age), until, seconds))
     return Scopes(tuple(due), rows[-1][0] if len(rows) == AT_ONCE else None)
 

@@ -360,7 +360,7 @@ class Predicate:
         return case((limit < end, limit), (end.is_(None), limit), else_=end)
 
     def overdue(self, binding: Binding, columns: SourceColumns) -> SQL:
-        """Return how long a row has been expired, by `Clock.length`; NULL if that is unknown.
+        """Return how many seconds a row has been expired; NULL if that is unknown.
 
         NULL for instants before the year 1, with which PostgreSQL can't compute a difference.
         """

@@ -30,7 +30,6 @@ from sqlalchemy import (
 from sqlalchemy import table as bare_table
 
 from ttl_odm.dialects import MYSQL_FAMILY
-from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, expired_in, include_expired
 from ttl_odm.sqlalchemy.policy.references import all_rules_below, dependents, rules_below
 from ttl_odm.sqlalchemy.policy.second_tables import BareCopy
@@ -261,15 +260,14 @@ def _by_scope(
 
 def _read(connection: Connection, statement: Any, binding: Binding) -> tuple[Counted, int]:
     """Read the columns of `_select_due`, and one more number, which is the same in all rows."""
-    clock, scoping = clock_of(connection.dialect), binding.source.scoping
+    scoping = binding.source.scoping
     rows: Any = connection.execute(statement.options(include_expired())).all()
     due = sum(int(number) for _, number, _, _ in rows)
     by_scope: Counter[str] = Counter()
     for scope, number, _, _ in rows:
         if scope is not None:
             by_scope[scope] += int(number)
-    ages = (overdue_of(oldest, clock) for _, _, oldest, _ in rows)
-    oldest = max((age for age in ages if age is not None), default=None)
+    oldest = max((max(0.0, age) for _, _, age, _ in rows if age is not None), default=None)
     facts = {} if scoping is None or not by_scope else scoping.due(by_scope)
     return Counted(due, due, oldest=oldest, facts=facts), int((rows and rows[0][-1]) or 0)
 
@@ -327,7 +325,7 @@ def measure(
     measured = measuring(clock, binding, source, *criteria, limit=limit)
     row: Any = connection.execute(measured.options(include_expired())).one()
     number, oldest = row
-    return int(number), overdue_of(oldest, clock)
+    return int(number), None if oldest is None else max(0.0, oldest)
 
 
 def measuring(
@@ -337,13 +335,8 @@ def measuring(
     *criteria: ColumnElement[bool],
     limit: int | None = None,
 ) -> Any:
-    """Return the SELECT of `measure`; `overdue_of` converts its second column."""
+    """Return the SELECT of `measure`."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()
     return select(func.count(), func.max(some.c.overdue)).select_from(some)
-
-
-def overdue_of(oldest: object, clock: Clock) -> float | None:
-    """Return the seconds of an age that was measured; None if there is none."""
-    return None if oldest is None else max(0.0, seconds_between(oldest, clock.per_second))

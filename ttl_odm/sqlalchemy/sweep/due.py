@@ -36,7 +36,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import BigInteger, Integer
 
-from ttl_odm.dialects.family import seconds_between
 from ttl_odm.dialects.indexes import IndexNeed, StoredIndex, stored_index
 from ttl_odm.dialects.mysql import INHERITED_END, OWN_END, MySQL
 from ttl_odm.sqlalchemy.policy.predicate import Predicate, include_expired
@@ -91,10 +90,13 @@ def find_due(connection: Connection, binding: Binding, where: Whereabouts) -> Du
         due = Due(further.parts, 0.0, facts=further.facts)
     else:
         return None
-    if not rules_below(binding.table):
+    if dependents and rules_below(binding.table):
+        more = (one.part for one in dependents if one.is_due(connection, binding))
+        due = replace(due, parts=(*due.parts, *more))
+    if not due.parts:
         return due
-    more = (one.part for one in dependents if one.is_due(connection, binding))
-    return replace(due, parts=(*due.parts, *more))
+    mode = mode_of(binding)
+    return replace(due, loads_rows=mode.sink is not None or mode.orm is not None)
 
 
 def is_ttl_on(connection: Connection, binding: Binding) -> bool:
@@ -113,14 +115,12 @@ def _rows_due(
 
     `overdue` is the condition for rows that aren't kept until a whole partition is dropped.
     """
-    mode = mode_of(binding)
-    loads_rows = mode.sink is not None or mode.orm is not None
     if is_walked(connection, binding):
         with prepared(connection), reading(connection):
             count_rows(connection, binding.table, limit=0)  # raises if there is no such table
         has_ends = binding.override is not None or binding.max_lifetime is not None
         can_expire = has_ends or binding.source.shortest_age() is not None
-        return Due((Part.ALL,), None, loads_rows) if can_expire else Due((), 0.0)
+        return Due((Part.ALL,), None) if can_expire else Due((), 0.0)
     clock = clock_of(connection.dialect)
     walk = walk_of(connection, binding)
     # One look-up for each life: how long the first row of it has been expired.
@@ -145,14 +145,14 @@ def _rows_due(
     parts = dict.fromkeys(
         part for (part, *_), (first, _) in zip(lives, answers, strict=True) if first is not None
     )
-    ages = [seconds_between(age, clock.per_second) for _, age in answers if age is not None]
+    ages = [age for _, age in answers if age is not None]
     if walked is not None:
         parts = {Part.INHERITING: None, **parts}
         ages.append(walked)
     has_own = binding.override is not None
     if Part.INHERITING in parts and has_own and rules_below(binding.table):
         parts[Part.OWN] = None  # the first part leaves rows to it
-    return Due(tuple(parts), max(ages, default=0.0), loads_rows)
+    return Due(tuple(parts), max(ages, default=0.0))
 
 
 def walk_of(connection: Connection, binding: Binding) -> Walk | None:
@@ -318,7 +318,7 @@ class PartIndex:
         return self._clock.as_bookmark(self.end(self._source))
 
     def first_overdue(self, seconds: Seconds, rows: list[ColumnElement[bool]]) -> Select[Any]:
-        """Return the SELECT of how long the first row has been expired, by `Clock.length`."""
+        """Return the SELECT of how many seconds the first row has been expired."""
         overdue = select(self._overdue(seconds)).where(*self.criteria(seconds), *rows)
         return overdue.order_by(self.end(self._source)).limit(1)
 
@@ -498,9 +498,6 @@ class PartIndex:
         oldest, youngest, is_worth_it, first = row
         if not is_worth_it:
             return []
-        oldest, youngest = (
-            seconds_between(age, self._clock.per_second) for age in (oldest, youngest)
-        )
         step = (oldest - youngest) / shares
         ages = dict.fromkeys(int(oldest - step * number) for number in range(1, shares))
         start = self._start(self._source)

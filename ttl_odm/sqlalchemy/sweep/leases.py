@@ -32,7 +32,6 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.util import greenlet_spawn
 
 from ttl_odm.dialects.errors import is_missing_table
-from ttl_odm.dialects.family import seconds_between
 from ttl_odm.sqlalchemy.policy.bindings import KEPT_KEY
 from ttl_odm.sqlalchemy.purge.errors import in_short, is_passing
 from ttl_odm.sqlalchemy.purge.statements import SweepInsert, SweepSelect, SweepUpdate
@@ -135,7 +134,7 @@ class Statements:
             if row is None:
                 self._expect_row(connection, name)
                 return None
-            state = _state(connection, row)
+            state = _state(row)
         elif self._change(connection, name, taking):
             state = self.read(connection, name)
         else:
@@ -171,7 +170,7 @@ class Statements:
         """Read the state of a lease."""
         rows: Select[Any] = SweepSelect(*self._columns(connection))
         row = connection.execute(rows.where(self.table.c.name == name)).one_or_none()
-        return LeaseState() if row is None else _state(connection, row)
+        return LeaseState() if row is None else _state(row)
 
     def _columns(self, connection: Connection) -> tuple[ColumnElement[Any], ...]:
         """Return the columns that `_state` reads."""
@@ -270,18 +269,17 @@ def _until(connection: Connection, duration: float) -> ColumnElement[object]:
     return _now(connection) + literal(round(duration * clock.per_second), BigInteger())
 
 
-def _state(connection: Connection, row: Row[Any]) -> LeaseState:
+def _state(row: Row[Any]) -> LeaseState:
     """Return the state in a row of `Statements._columns`."""
-    per_second = clock_of(connection.dialect).per_second
     holder, token, paused, history, left, ago = tuple(row)
-    seconds_left = 0.0 if left is None else max(0.0, seconds_between(left, per_second))
+    seconds_left = 0.0 if left is None else max(0.0, left)
     return LeaseState(
         holder=holder if seconds_left else None,
         token=token,
         seconds_left=seconds_left if holder else 0.0,
         paused=paused,
         history=history,
-        recorded_ago=None if ago is None else max(0.0, seconds_between(ago, per_second)),
+        recorded_ago=None if ago is None else max(0.0, ago),
     )
 
 

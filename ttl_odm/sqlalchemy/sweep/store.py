@@ -29,7 +29,12 @@ from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.errors import TTLConfigurationError
 from ttl_odm.sqlalchemy import compat
 from ttl_odm.sqlalchemy.policy.bindings import Binding, binding_of, bound_tables
-from ttl_odm.sqlalchemy.policy.references import referred_table, root_of, rule_of
+from ttl_odm.sqlalchemy.policy.references import (
+    referred_table,
+    root_of,
+    rule_of,
+    ruled_tables,
+)
 from ttl_odm.sqlalchemy.purge.removal import mode_of
 from ttl_odm.sqlalchemy.rewrite.from_clauses import binding_of_source, target_name
 from ttl_odm.sqlalchemy.sweep import table_walk
@@ -221,11 +226,9 @@ def bindings_of(targets: object) -> list[Binding]:
 
     Tables with a rule that leads to one of them are left out: their rows are deleted with its rows.
     """
-    tables = [table for table in dict.fromkeys(_tables(targets)) if rule_of(table) is None]
-    for table in _tables(targets):
-        root, rule = root_of(table), rule_of(table)
-        if root is not None and rule is not None and root.first.table not in tables:
-            raise rule.rejected("sweep", table.fullname)
+    tables = list(dict.fromkeys(_tables(targets)))
+    if ruled_tables:
+        tables = _without_rules(tables)
     every = {other for table in tables for other in table.metadata.tables.values()}
     # Unlike MetaData.sorted_tables, this accepts cycles of foreign keys without a warning.
     sort: Any = sort_tables_and_constraints
@@ -237,6 +240,18 @@ def bindings_of(targets: object) -> list[Binding]:
     ranks = {table: rank for rank, (table, _) in enumerate(order) if table is not None}
     tables.sort(key=lambda table: ranks[table], reverse=True)
     return [binding for binding in map(binding_of, tables) if binding is not None]
+
+
+def _without_rules(tables: Iterable[Table]) -> list[Table]:
+    """Leave out the tables with a rule; raise if one leads to a table that isn't swept."""
+    rules = {table: rule_of(table) for table in tables}
+    swept = [table for table, rule in rules.items() if rule is None]
+    for table, rule in rules.items():
+        if rule is not None:
+            root = root_of(table)
+            if root is not None and root.first.table not in swept:
+                raise rule.rejected("sweep", table.fullname)
+    return swept
 
 
 def _tables(target: Any) -> Iterator[Table]:

@@ -125,10 +125,10 @@ class Clock(Family):
         return literal_column(sql, self.storage)
 
     def length(self, earlier: SQL, later: SQL) -> SQL:
-        """How long one instant is after another, as `seconds_between` reads it."""
-        if isinstance(self, PostgreSQL):
+        """How long one instant is after another; results are in seconds."""
+        if self.per_second is None:
             return SQLTemplate(self.between("({0})", "({1})"), Double(), earlier, later)
-        return later - earlier
+        return type_coerce(later - earlier, _Length(self.per_second))
 
     def as_bookmark(self, place: SQL) -> SQL:
         """A place in one of the sweeper's indexes, as every driver can read it."""
@@ -141,6 +141,21 @@ class Clock(Family):
         if isinstance(self, PostgreSQL):
             return cast(literal(bookmark, String()), type_)
         return literal(bookmark, type_)
+
+
+class _Length(TypeDecorator[float]):
+    """A number of units of ``_ts``, which results have in seconds."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def __init__(self, per_second: int) -> None:
+        super().__init__()
+        self.per_second = per_second
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:  # noqa: ARG002
+        """Divide what the driver returns, which may be a ``Decimal``."""
+        return None if value is None else float(value / self.per_second)
 
 
 class _PostgreSQLClock(Clock, PostgreSQL):

@@ -177,7 +177,7 @@ class ScopedRows:
         statement = f"SELECT {columns} FROM ({first}) ttl_looked ORDER BY ttl_number"  # noqa: S608 (names that Django quotes)
         with connection.cursor() as cursor:
             cursor.execute(statement, [] if after is None else [after])
-            return looked_at(cursor.fetchall(), family.per_second)
+            return looked_at(cursor.fetchall(), family.per_second or 1)
 
 
 def _first_ends(

@@ -181,7 +181,7 @@ def _next_scopes(
     bookmark = clock.as_bookmark(cutoff)
     statement = select(first.c.scope, first.c.age, bookmark, clock.length(began, cutoff))
     statement = statement.order_by(first.c.number).options(include_expired())
-    return looked_at(connection.execute(statement).all(), clock.per_second)
+    return looked_at(connection.execute(statement).all())
 
 
 def first_ends(
