@@ -139,6 +139,8 @@ def test_a_migration_adds_and_removes_it(backend: Backend, *, atomic: bool) -> N
             ]
             assert bool(found) is not is_there
             if found:
+                words = "a sweep reads all of that table for each batch of expired rows"
+                assert found[0].message.endswith(words)
                 assert "CREATE INDEX" in found[0].fix
                 assert index.name in found[0].fix
         raw("DROP TABLE shop_odd")

@@ -27,6 +27,10 @@ from tests.django_app.following import EXPIRED, LIVE, fill, stored
 from ttl_odm.django import ExpiredError, TTLModel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test.utils import CaptureQueriesContext
+
     from tests.backends import Backend
 
 OTHER = 3
@@ -198,12 +202,16 @@ def claim_labels() -> None:
     kill(Claim, [1], 7_200)
 
 
-def test_expired_rows_give_way_to_another_value_of_what_they_refer_to(backend: Backend) -> None:
+def test_expired_rows_give_way_to_another_value_of_what_they_refer_to(
+    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
+) -> None:
     claim_labels()
     label = Card.objects.get(pk=1)
     label.code = "new"
     label.save()
-    assert Card.objects.filter(code="new").update(code=Concat("code", Value("er"))) == 1
+    with transaction.atomic(), django_queries() as queries:
+        assert Card.objects.filter(code="new").update(code=Concat("code", Value("er"))) == 1
+    assert not any("SAVEPOINT" in query["sql"] for query in queries)
     assert stored(Claim) == [1]
     with pytest.raises(IntegrityError):
         Card.objects.filter(pk=2).update(code="third")

@@ -340,7 +340,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
                 "REFERENCES events (id))"
             )
         ],
-        r"foreign keys.*\(e of notes\)",
+        (
+            r"foreign keys.*\(e of notes\), which MariaDB and MySQL don't support for partitioned "
+            r"tables\. Drop them first, or leave partition= out\."
+        ),
     ),
     "descending key": (
         ["ALTER TABLE events ADD UNIQUE INDEX u (body(9), id DESC)"],

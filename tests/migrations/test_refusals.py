@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from alembic.util.exc import CommandError
 from sqlalchemy import DateTime, create_engine, event, inspect, text
+from sqlalchemy.exc import OperationalError, PendingRollbackError
 from sqlalchemy.orm import mapped_column
 
 from tests.migrations.conftest import models
 from tests.migrations.projects import Project, catalogue
 from ttl_odm.alembic import MigrationRefusedError
-from ttl_odm.errors import TTLConfigurationError
+from ttl_odm.alembic.runner import Settings, _reporting_losses
+from ttl_odm.errors import TTLConfigurationError, TTLError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,6 +175,29 @@ def test_a_transaction_of_the_caller_is_refused(before: Any, engine: Engine) -> 
 def test_a_setting_that_is_none_is_refused(refused: Any) -> None:
     said = refused("op.add_ttl('web_sessions', 60)", ttl_odm={"lock_timeuot": 1})
     assert "the settings are lock_timeout, give_up_after, batch_rows" in said
+
+
+@pytest.mark.parametrize("value", [0, -1, True])
+def test_a_setting_must_be_greater_than_0(value: float) -> None:
+    from alembic.migration import MigrationContext
+
+    context = MigrationContext.configure(
+        dialect_name="sqlite", opts={"ttl_odm": {"batch_rows": value}}
+    )
+    with pytest.raises(MigrationRefusedError, match="each a number greater than 0"):
+        Settings.of(context)
+
+
+def test_a_lost_connection_is_reported_behind_the_errors_that_follow() -> None:
+    gone = OperationalError("SELECT 1", None, Exception("gone"), connection_invalidated=True)
+    after = PendingRollbackError("no transaction")
+    for context in (None, gone):
+        after.__context__ = context  # as if it was raised while that was handled
+        error, message = (TTLError, "was lost: gone") if context else (type(after), "transaction")
+        with pytest.raises(error, match=message), _reporting_losses():
+            raise after
+    with pytest.raises(TTLError, match="was lost: gone"), _reporting_losses():
+        raise gone
 
 
 @pytest.fixture

@@ -128,5 +128,6 @@ def test_a_column_of_the_application_is_read_leniently_and_nothing_else(
     if values == "lenient":
         declare()
     else:
-        with pytest.raises(TTLConfigurationError, match="only TTLMixin's own column"):
+        message = r"only TTLMixin's own column .* they have no effect\. Leave values out\."
+        with pytest.raises(TTLConfigurationError, match=message):
             declare()

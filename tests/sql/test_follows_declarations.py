@@ -19,6 +19,7 @@ from sqlalchemy.orm import (
 from tests.clocks import age
 from ttl_odm import ExpireAfter, Follows, TTLConfigurationError
 from ttl_odm.sqlalchemy import TTLMixin, enable
+from ttl_odm.sqlalchemy.policy.references import rule_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -280,3 +281,27 @@ def test_a_table_that_also_has_the_policy_of_another_base_still_follows(
         connection.execute(update(Item).where(Item.id == 3).values(cart_id=1))
         rows = connection.execute(text("SELECT id, cart_id FROM items"))
         assert [tuple(row) for row in rows] == [(3, 2)]
+
+
+def test_a_pair_names_columns_by_their_attributes_or_by_their_own_names(base: Any) -> None:
+    parent = cart(base)
+
+    class Item(base):  # type: ignore[misc]
+        __tablename__ = "items"
+        __ttl__ = Follows(parent, on={"number": "id"})
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        number: Mapped[int] = mapped_column("cart_id")
+
+    class Line(base):  # type: ignore[misc]
+        __tablename__ = "lines"
+        __ttl__ = Follows(parent, on={"cart_id": "id"})
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        number: Mapped[int] = mapped_column("cart_id")
+
+    configure_mappers()
+    for model in (Item, Line):
+        rule = rule_of(model.__table__)
+        assert rule is not None
+        assert [column.name for column in rule.links().own] == ["cart_id"]

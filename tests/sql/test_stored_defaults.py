@@ -217,7 +217,8 @@ def test_what_a_model_doesnt_allow_is_not_stored(engine: Engine) -> None:
                 set_policy(connection, model, ttl, by="ann")  # type: ignore[arg-type]
         with pytest.raises(TTLConfigurationError, match="one default for all rows"):
             set_policy(connection, model, HOUR, scope="acme", by="ann")
-        with pytest.raises(TTLConfigurationError, match="isn't stored in the database"):
+        remedy = r"isn't stored in the database: to store it, declare __ttl__ = Stored\(3600\)\."
+        with pytest.raises(TTLConfigurationError, match=remedy):
             set_policy(connection, web_session(HOUR), HOUR, by="ann")
         assert policy_changes(connection) == []
 

@@ -87,6 +87,12 @@ def test_a_server_that_psycopg2_cannot_reach_is_away() -> None:
     assert errors.is_away(Psycopg2Error(None), operational=True)
 
 
+def test_a_connection_that_pg8000_cannot_use_is_away() -> None:
+    module = {"__module__": "pg8000.exceptions"}
+    assert errors.is_away(type("InterfaceError", (Exception,), module)(), operational=False)
+    assert not errors.is_away(type("InterfaceError", (Exception,), {})(), operational=False)
+
+
 def test_a_message_of_pg8000_is_the_servers_without_a_rows_values() -> None:
     assert errors.in_short(pg8000_error("23505")) == "the server's words"
 

@@ -9,6 +9,7 @@ import pytest
 
 from ttl_odm import Follows, TTLConfigurationError
 from ttl_odm.core import as_policy
+from ttl_odm.follows import last_parent
 
 
 class Thread:
@@ -70,3 +71,11 @@ def test_it_may_renew_its_parent() -> None:
     renewing = Follows("cart", renews=True, at_most_every=timedelta(minutes=1))
     assert (renewing.renews, renewing.at_most_every) == (True, 60)
     assert (Follows("cart").renews, Follows("cart").at_most_every) == (False, None)
+
+
+def test_parents_in_a_cycle_are_found_wherever_the_chain_begins() -> None:
+    parents = {"rows": "a", "a": "b", "b": "c", "c": "b"}
+    with pytest.raises(TTLConfigurationError, match=r"^Rows: the parents follow each other"):
+        last_parent("rows", "a", parents.get, "Rows")
+    del parents["c"]
+    assert last_parent("rows", "a", parents.get, "Rows") == "c"

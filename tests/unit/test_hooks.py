@@ -192,3 +192,8 @@ def test_an_awaitable_that_is_no_coroutine_is_refused_too() -> None:
 
     with pytest.raises(HookError, match="needs an AsyncSweeper"):
         Hooks.of(lambda _: Later()).call(PURGED)
+
+
+def test_hooks_that_were_read_are_the_same_when_they_are_read_again() -> None:
+    hooks = Hooks.of({"carts": print})
+    assert Hooks.of(hooks) is hooks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 
 from ttl_odm.database_sweep.jobs import JobState
@@ -58,3 +60,8 @@ def test_a_status_names_the_server_that_answered(server: Server | None, lines: l
 def test_a_store_need_not_know_servers() -> None:
     sweeper = Sweeper(InMemoryStore())
     assert sweeper.carry_out(look({}, "ttl_odm", None)).server is None
+
+
+def test_a_status_has_the_time_of_a_monotonic_clock() -> None:
+    sweeper, before = Sweeper(InMemoryStore()), monotonic()
+    assert before <= sweeper.carry_out(look({}, "ttl_odm", None)).at <= monotonic()

@@ -1,8 +1,8 @@
-"""The size of batches while rows that can't be deleted are looked for."""
+"""The size of batches: wide rows, and rows that can't be deleted."""
 
 from __future__ import annotations
 
-from ttl_odm.sweeper import BatchResult, Skip
+from ttl_odm.sweeper import BatchResult, Skip, weight
 from ttl_odm.sweeper.pace import SINGLED_OUT, CulpritSearch
 
 FAILED = BatchResult(0, skipped={Skip.REFUSED: 1})
@@ -23,3 +23,9 @@ def test_a_batch_that_went_lets_as_many_rows_be_singled_out_as_before() -> None:
     assert first == [1] * SINGLED_OUT + [2]
     search.grow(1_000)
     assert limits_of_rows_in_a_row(search) == first
+
+
+def test_a_row_weighs_what_all_of_its_values_weigh() -> None:
+    value = weight([None])
+    assert weight([7, "four", b"six bytes"]) == 3 * value + 4 + 9
+    assert weight([7, ["four", None], {"key": "four"}]) == 6 * value + 4 + 4
