@@ -23,6 +23,7 @@ from tests.mongo.models import opened
 from ttl_odm import TTL, Follows, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
 from ttl_odm.beanie.sweep.store import open_store
+from ttl_odm.follows.sweep import ORPHANS
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hooks, Pace, Part
 
 if TYPE_CHECKING:
@@ -207,6 +208,15 @@ async def test_orphans_are_swept_unless_they_live(world: World) -> None:
         assert report.error is None
     assert counts(world) == [1, 10, 10]
     assert [row["_id"] for row in world.raw["posts"].find()] == [5]
+
+
+async def test_a_batch_with_all_orphans_is_the_last(world: World) -> None:
+    world.raw["carts"].delete_one({"_id": 1})
+    store = open_store(world.database, [Cart, Item, Note])
+    for size, notes, is_last in ((5, 5, False), (100, 5, True)):
+        result = await store.purge(BatchRequest("carts", ORPHANS, size, None, hooks=Hooks()))
+        assert (result.referring["notes"], result.resume is None) == (notes, is_last)
+    assert counts(world) == [1, 10, 10]
 
 
 async def test_a_dry_run_deletes_nothing(world: World) -> None:

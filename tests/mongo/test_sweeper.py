@@ -516,6 +516,10 @@ async def test_what_cannot_be_swept_is_refused_with_what_to_give_instead(
         AsyncSweeper(synchronous["x"], carts.model)
 
 
+async def test_a_store_names_its_database_system(carts: Swept) -> None:
+    assert open_store(carts.database, carts.model).backend == "mongodb"
+
+
 async def test_a_declaration_that_cannot_work_is_refused_when_the_sweeper_is_made(
     carts: Swept,
 ) -> None:
