@@ -80,5 +80,40 @@ EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
         "self._asked[table] = None # first: a policy may be declared at the same time",
         'self._asked[table] = "" # first: a policy may be declared at the same time',
     ): "only the keys of the dictionary are read",
+    (
+        "ttl_odm/alembic/aspects.py",
+        "kinds[aspect_of(binding.layout.declared)] = None",
+        'kinds[aspect_of(binding.layout.declared)] = ""',
+    ): "only the keys are read",
+    (
+        "ttl_odm/partitions/alembic/postgresql_swap.py",
+        'unique, name = "UNIQUE " * index.is_unique, relation(None, index.name)',
+        'unique, name = "unique " * index.is_unique, relation(None, index.name)',
+    ): "SQL's words may be in small letters",
+    (
+        "ttl_odm/beanie/indexes/changes.py",
+        "return before is not None and index.seconds is not None and index.seconds > before",
+        "return before is not None and index.seconds is not None and index.seconds >= before",
+    ): "it is asked only where the two numbers differ",
+    (
+        "ttl_odm/beanie/objects/copies.py",
+        "row = {**dict(zip(getattr(model, _ALIASES), values[1:], strict=True)), **known}",
+        "row = {**dict(zip(getattr(model, _ALIASES), values[1:], )), **known}",
+    ): "the reader of a model returns a value for each alias",
+    (
+        "ttl_odm/beanie/policy/ttl_indexes.py",
+        "return [{**low, **high} for low, high in zip(starts, ends, strict=True)]",
+        "return [{**low, **high} for low, high in zip(starts, ends, strict=None)]",
+    ): "both lists have one element more than there are points",
+    (
+        "ttl_odm/database_sweep/alembic/job.py",
+        'self.archive = ""',
+        "self.archive = None",
+    ): "it is written into a procedure only if there is an archive",
+    (
+        "ttl_odm/beanie/policy/sources.py",
+        "return False",
+        "return True",
+    ): "it is asked only of sources with scopes, which have an answer of their own",
 }
 """By module, the lines that change, and what they become (`Mutant.texts`)."""
