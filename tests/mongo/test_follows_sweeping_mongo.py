@@ -210,9 +210,13 @@ async def test_orphans_are_swept_unless_they_live(world: World) -> None:
     assert [row["_id"] for row in world.raw["posts"].find()] == [5]
 
 
-async def test_a_batch_with_all_orphans_is_the_last(world: World) -> None:
-    world.raw["carts"].delete_one({"_id": 1})
+async def test_orphans_are_due_until_their_last_batch(world: World) -> None:
     store = open_store(world.database, [Cart, Item, Note])
+    for has_orphans in (False, True):
+        due = await store.due("carts")
+        assert due is not None
+        assert (ORPHANS in due.parts) is has_orphans
+        world.raw["carts"].delete_one({"_id": 1})
     for size, notes, is_last in ((5, 5, False), (100, 5, True)):
         result = await store.purge(BatchRequest("carts", ORPHANS, size, None, hooks=Hooks()))
         assert (result.referring["notes"], result.resume is None) == (notes, is_last)

@@ -226,11 +226,13 @@ def test_an_insert_is_stamped_by_the_server(
         assert each - before > timedelta(seconds=990)
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
 def test_an_objects_last_modification_is_the_databases_after_a_bulk_update(
-    session: Session, model: Any
+    session: Session, model: Any, *, is_ordered: bool
 ) -> None:
     row = session.get(model, "a")
     before = row.last_modified
-    session.execute(update(model).values(views=3))
+    write = update(model)
+    session.execute(write.ordered_values((model.views, 3)) if is_ordered else write.values(views=3))
     assert row.views == 3
     assert row.last_modified > before + timedelta(seconds=900)
