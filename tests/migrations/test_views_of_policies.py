@@ -134,6 +134,26 @@ def test_the_view_follows_the_policy(engine: Engine, project: Any) -> None:
     assert shown(engine) == {"a"}
 
 
+def test_the_view_follows_the_unit_of_the_ends(engine: Engine, project: Any) -> None:
+    old, new = ExpireAt("ends", unit="s"), ExpireAt("ends", unit="ms")
+    model = events(old, BigInteger)
+    model.metadata.create_all(engine)
+    here = project(model)
+    with Session(engine) as session:
+        session.add(model(id="a", ends=epochs(datetime.now(timezone.utc), HOUR)))
+        session.commit()
+    here.revision(f"import ttl_odm; op.alter_ttl('events', {written(old)}, enforce='view')")
+    here.upgrade()
+    here.check()
+    assert shown(engine) == {"a"}
+    here.metadata = events(new, BigInteger).metadata
+    up, _ = lines(here.autogenerate())
+    assert up == ["op.alter_ttl('events', ttl_odm.ExpireAt('ends', unit='ms'))"]
+    here.upgrade()
+    here.check()
+    assert shown(engine) == set()
+
+
 def limited(most: int, default: int = HOUR) -> Any:
     policy = TTL(default, max_lifetime=most, created="made")
     made = mapped_column(DateTime(timezone=True))
