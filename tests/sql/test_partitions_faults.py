@@ -124,6 +124,22 @@ def test_a_reader_keeps_a_partition_and_nobody_waits_behind_it(
     assert keys(engine, model) == left
 
 
+def test_counting_a_partition_before_its_drop_takes_no_longer_than_a_statement_may(
+    engine: Engine,
+) -> None:
+    model, *_ = dropping(engine)
+    limits: list[str] = []
+
+    def note(_: Any, cursor: Any, statement: str, *__: Any) -> None:
+        if statement.startswith("SELECT count(") and "events_d5" in statement:
+            cursor.execute("SELECT current_setting('statement_timeout')")
+            limits.append(cursor.fetchone()[0])
+
+    event.listen(engine, "before_cursor_execute", note)
+    assert swept(engine, model, statement_timeout=7).deleted == 20
+    assert limits == ["7s"]
+
+
 @pytest.mark.slow
 def test_a_reader_behind_a_drop_waits_as_long_as_the_drop_itself_may(
     engine: Engine, other: Engine
