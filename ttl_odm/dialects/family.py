@@ -209,7 +209,7 @@ class Family(ABC):
         return value
 
     def between(self, earlier: str, later: str) -> str:
-        """Return how long one instant is after another: units of ``_ts``; seconds without any."""
+        """Return how long one instant is after another: in units of ``_ts``, or in seconds."""
         return f"({later} - {earlier})"
 
     def is_null(self, column: str) -> str:

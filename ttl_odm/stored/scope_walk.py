@@ -62,7 +62,7 @@ def looked_at(rows: Sequence[Sequence[Any]], per_second: int = 1) -> Scopes:
         rows: For each scope its value, the age at which its rows expire, the bookmark of their
             cutoff, and for how long the first of them has been expired: None if the scope has no
             row, and negative if no row of it has expired.
-        per_second: The unit of that: how many of it make a second.
+        per_second: In which units that is: how many of them make a second.
     """
     due = []
     for value, age, until, overdue in rows:

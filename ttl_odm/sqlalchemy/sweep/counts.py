@@ -335,7 +335,7 @@ def measuring(
     *criteria: ColumnElement[bool],
     limit: int | None = None,
 ) -> Any:
-    """Return the SELECT of `measure`."""
+    """Return the SELECT of `measure`: how many rows there are, and the greatest age."""
     overdue = Predicate(clock).overdue(binding, binding.columns_of(source))
     rows = select(overdue.label("overdue")).select_from(source).where(*criteria).limit(limit)
     some = rows.options(include_expired()).subquery()

@@ -125,7 +125,7 @@ class Clock(Family):
         return literal_column(sql, self.storage)
 
     def length(self, earlier: SQL, later: SQL) -> SQL:
-        """How long one instant is after another; results are in seconds."""
+        """How many seconds one instant is after another."""
         if self.per_second is None:
             return SQLTemplate(self.between("({0})", "({1})"), Double(), earlier, later)
         return type_coerce(later - earlier, _Length(self.per_second))
@@ -144,7 +144,7 @@ class Clock(Family):
 
 
 class _Length(TypeDecorator[float]):
-    """A number of units of ``_ts``, which results have in seconds."""
+    """A length of time: in SQL in units of ``_ts``, in results in seconds."""
 
     impl = BigInteger
     cache_ok = True
