@@ -63,7 +63,8 @@ def _rows(database: Database, scale: Scale) -> Iterator[Finding]:
                 for curve in growth_rows.CURVES:
                     sittings[curve].append(_sit(ask, curve, scale, number))
             for curve in growth_rows.SWEEPS:
-                swept = growth_rows.sizes_in(number, curve, sizes.swept)
+                every = growth_rows.sizes_of(curve, sizes)
+                swept = growth_rows.sizes_in(number, curve, every)
                 way = sweep if curve == growth_rows.SWEEP else delete_at_once
                 sittings[curve].append([_swept(engine, swept, way)])
         engine.dispose()
