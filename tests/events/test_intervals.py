@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.orm import Session
 
 from tests.events.holds import HOUR, handled, seat_hold, waiting
@@ -18,7 +18,9 @@ from ttl_odm.events.sqlalchemy import event_tables, read_from
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
 
     from ttl_odm.events.outbox import Outbox
     from ttl_odm.testing import TTLClock
@@ -143,6 +145,63 @@ def test_what_is_done_is_deleted_once_it_is_settled(engine: Engine, ttl_clock: T
     expired(engine, ttl_clock, model, "A1")
     outbox.done(outbox.take("audit", 9, MINUTE))
     assert kept(engine, model) == 0
+
+
+@pytest.fixture
+def explained(engine: Engine) -> Iterator[list[str]]:
+    """The plans by which PostgreSQL looks for events that a consumer doesn't have."""
+    plans: list[str] = []
+
+    def explain(connection: Connection, _: Any, statement: str, values: Any, *__: Any) -> None:
+        if "NOT (EXISTS" in statement and "EXPLAIN" not in statement:
+            lines = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars()
+            plans.append("\n".join(lines))
+
+    event.listen(engine, "before_cursor_execute", explain)
+    yield plans
+    event.remove(engine, "before_cursor_execute", explain)
+
+
+@pytest.mark.databases("postgres")
+def test_postgresql_finds_late_events_before_it_knows_how_many_there_are(
+    engine: Engine, explained: list[str]
+) -> None:
+    """Each by its key, rather than by all deliveries of the consumer, of which it expects one."""
+    model = seat_hold()
+    record_expired(model)
+    model.metadata.create_all(engine)
+    outbox, tables = outbox_of(engine), event_tables(model.metadata)
+    outbox.subscribe("audit", HOLDS)
+    now = datetime.now(timezone.utc)
+    common = {"recorded_at": now, "kept_until": now + timedelta(hours=1)}
+    texts = {"table_name": "seat_holds", "kind": "expired", "row_key": "[]", "row_values": "{}"}
+    ids = [f"{number:032}" for number in range(1_000)]
+    with engine.begin() as connection:
+        rows = [{**common, **texts, "id": one, "expires_at": now} for one in ids]
+        connection.execute(insert(tables.events), rows)
+        deliveries = [{**common, "event": one, "consumer": "audit", "deliveries": 1} for one in ids]
+        connection.execute(insert(tables.deliveries), deliveries)
+    outbox.subscribe("audit", HOLDS)
+    assert explained
+    assert [plan for plan in explained if "ix_ttl_odm_deliveries_next_at" in plan] == []
+
+
+@pytest.mark.databases("postgres")
+def test_no_plan_is_kept_from_when_there_were_few_events(engine: Engine) -> None:
+    """Drivers prepare a statement that they have sent some times, and PostgreSQL then its plan."""
+    engine = create_engine(engine.url, pool_size=1)
+    model = seat_hold()
+    record_expired(model)
+    model.metadata.create_all(engine)
+    outbox = outbox_of(engine)
+    for _ in range(15):
+        outbox.subscribe("audit", HOLDS)
+    prepared = "FROM pg_prepared_statements WHERE statement LIKE '%NOT (EXISTS%'"
+    with engine.connect() as connection:
+        plans = connection.execute(text(f"SELECT custom_plans > 5, generic_plans {prepared}"))
+        assert [*plans] in ([], [(True, 0)])
+        assert connection.scalar(text("SHOW plan_cache_mode")) == "auto"
+    engine.dispose()
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.db import IntegrityError, connections, transaction
-from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, When
+from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Value, When
+from django.db.models.functions import Concat
 
 from ttl_odm.dialects.errors import is_missing_table
 from ttl_odm.django.purge.errors import store_errors
@@ -177,7 +178,9 @@ class TableOutbox:
 
     def _hand_over(self, consumer: str, subscription: Subscription, *only: Q | Exists) -> None:
         """Add deliveries of the events that are kept to a consumer, unless it has them."""
-        delivered = self._deliveries.filter(consumer=consumer, event=OuterRef("id"))
+        # By their key: the index on the consumer would lead to each of its deliveries, every time.
+        own = self._deliveries.alias(its=Concat("consumer", Value(""))).filter(its=consumer)
+        delivered = own.filter(event=OuterRef("id"))
         kept = self._events.filter(~Exists(delivered), *only, kind=subscription.kind)
         if subscription.table != EVERY_TABLE:
             kept = kept.filter(table_name=subscription.table)

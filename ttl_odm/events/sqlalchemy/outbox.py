@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Engine, case, delete, func, insert, literal, or_, select, update
+from sqlalchemy import Engine, case, delete, func, insert, literal, or_, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ttl_odm.dialects.errors import is_missing_table
@@ -57,6 +57,10 @@ P = ParamSpec("P")
 
 _DONE: Final[dict[str, None]] = {"next_at": None, "error": None}
 """The values of a delivery that is done, but kept."""
+
+_PLANNED_ANEW: Final = text("SET LOCAL plan_cache_mode = 'force_custom_plan'")
+"""Keeps PostgreSQL from executing a plan that it made while the tables were small, which compares
+each event with each delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,12 @@ class Statements:
         *only: ColumnElement[bool],
     ) -> None:
         """Add deliveries of the events that are kept to a consumer, unless it has them."""
+        if connection.dialect.name == "postgresql":
+            connection.execute(_PLANNED_ANEW)
         events, deliveries = self.tables.events, self.tables.deliveries
+        # By their key: the index on the consumer would lead to each of its deliveries, every time.
         delivered = select(deliveries.c.event).where(
-            deliveries.c.event == events.c.id, deliveries.c.consumer == consumer
+            deliveries.c.event == events.c.id, deliveries.c.consumer + "" == consumer
         )
         kept = select(events.c.id, events.c.recorded_at, events.c.kept_until).where(
             ~delivered.correlate(events).exists(), events.c.kind == subscription.kind, *only
