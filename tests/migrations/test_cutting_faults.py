@@ -235,11 +235,7 @@ def test_a_long_reader_delays_the_migration_and_nobody_else(
         def read_again() -> None:
             reader.execute(text("SELECT count(*) FROM events"))
 
-        with (
-            before_statement(other, "LOCK TABLE", read_again)
-            if False
-            else (before_statement(engine, "LOCK TABLE", read_again))
-        ):
+        with before_statement(engine, "LOCK TABLE", read_again):
             migration = threading.Thread(target=here.upgrade)
             migration.start()
             assert waits.happened.wait(GUARD)
@@ -267,6 +263,28 @@ def test_one_that_gets_no_lock_leaves_no_check(engine: Engine, other: Engine, pr
     assert "ttl_odm_bound" in str(catalogue(engine, "events"))
     here.upgrade()
     assert "events_past" in partitions(engine, "events")
+    assert "ttl_odm_bound" not in str(catalogue(engine, "events"))
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_lost_with_the_check_is_named_in_the_log(
+    engine: Engine, other: Engine, here: Any
+) -> None:
+    plain(engine)
+    kill = (
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    heard: list[str] = []
+    with (
+        hearing(heard.append),
+        before_statement(engine, "VALIDATE CONSTRAINT ttl_odm_bound", lambda: run(other, kill)),
+        pytest.raises(TTLError, match="The connection to the database was lost"),
+    ):
+        here.upgrade()
+    (said,) = (line for line in heard if "could not be dropped" in line)
+    assert "reconnect" not in said.partition("could not be dropped")[0]
+    here.upgrade()
     assert "ttl_odm_bound" not in str(catalogue(engine, "events"))
 
 

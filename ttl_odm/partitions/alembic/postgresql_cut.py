@@ -298,7 +298,8 @@ class PostgreSQLCut:
         try:
             yield
         finally:
-            self._run.at_once("SET statement_timeout = 0")
+            if not self._run.connection.invalidated:
+                self._run.at_once("SET statement_timeout = 0")
 
     def _briefly(self, statements: list[str]) -> None:
         self._run.briefly([self._driver(sql) for sql in statements])
