@@ -17,6 +17,8 @@ from ttl_odm.sweeper import Sweeper
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django.test.utils import CaptureQueriesContext
+
     from tests.backends import Backend
 
 # Locks and snapshots are each server's own.
@@ -117,3 +119,16 @@ def test_a_sweeper_loses_no_row_that_is_renewed_meanwhile(backend: Backend) -> N
     assert (report.deleted, report.problems) == (100, ())
     assert writes == [1] * 100 + [0] * 100
     assert Session.all_objects.count() == 100
+
+
+@pytest.mark.databases("postgres")
+def test_a_sweep_judges_a_row_when_it_has_its_lock(
+    backend: Backend, django_queries: Callable[[], CaptureQueriesContext]
+) -> None:
+    Session.objects.create(pk=1, key="a")
+    kill(Session, [1])
+    with django_queries() as queries:
+        assert Sweeper(connections["default"], Session, lease=False).run_once().deleted == 1
+    sent = [each["sql"] for each in queries]
+    (delete,) = (sql for sql in sent if sql.startswith('DELETE FROM "shop_session"'))
+    assert "clock_timestamp()" in delete

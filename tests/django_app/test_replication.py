@@ -91,7 +91,7 @@ def test_a_hook_that_fails_leaves_the_connection_as_it_was(
 
     sweeper = Sweeper(DjangoStore("other", [Seat]), replicate=False, on_purged=fail, lease=False)
     if failure is ValueError:
-        assert sweeper.run_once().problems
+        assert "ValueError" in str(sweeper.run_once().problems)
     else:
         with pytest.raises(KeyboardInterrupt):
             sweeper.run_once()

@@ -22,6 +22,7 @@ from tests.mongo.following import (
 from tests.mongo.models import opened
 from ttl_odm import TTL, Follows, TTLConfigurationError
 from ttl_odm.beanie import TTLMixin, ensure_indexes
+from ttl_odm.beanie.policy.commands import RawCollection, Server
 from ttl_odm.beanie.sweep.store import open_store
 from ttl_odm.follows.sweep import ORPHANS
 from ttl_odm.sweeper import AsyncSweeper, BatchRequest, Hooks, Pace, Part
@@ -210,7 +211,16 @@ async def test_orphans_are_swept_unless_they_live(world: World) -> None:
     assert [row["_id"] for row in world.raw["posts"].find()] == [5]
 
 
-async def test_orphans_are_due_until_their_last_batch(world: World) -> None:
+@pytest.mark.parametrize("has_transactions", [True, False])
+async def test_orphans_are_due_until_their_last_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, has_transactions: bool
+) -> None:
+    real = RawCollection.server
+
+    async def server(place: RawCollection) -> Server:
+        return Server((await real(place)).now, has_transactions)
+
+    monkeypatch.setattr(RawCollection, "server", server)
     store = open_store(world.database, [Cart, Item, Note])
     for has_orphans in (False, True):
         due = await store.due("carts")

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import event, text
 
 from tests.sql.sweeping import HOUR, add, cart
+from ttl_odm import Stored
 from ttl_odm.sqlalchemy.sweep import counts
 from ttl_odm.sqlalchemy.sweep.store import SQLAlchemyStore
 
@@ -65,13 +66,25 @@ def counted(engine: Engine, model: Any) -> Counted:
     return store.count("carts")
 
 
+def assert_only_live_ones_are_the_rest(engine: Engine, model: Any, swept: list[str]) -> None:
+    """Check a count during which rows that have expired are deleted."""
+    filled(engine, model)
+    found = counted(engine, model)
+    assert swept
+    assert (found.rows - found.due, found.is_estimated) == (LIVE, False)
+
+
+@pytest.mark.every_server
 def test_a_sweep_between_two_statements_makes_nothing_of_the_rest(
     engine: Engine, model: Any, swept_meanwhile: list[str]
 ) -> None:
-    filled(engine, model)
-    found = counted(engine, model)
-    assert swept_meanwhile
-    assert (found.rows - found.due, found.is_estimated) == (LIVE, False)
+    assert_only_live_ones_are_the_rest(engine, model, swept_meanwhile)
+
+
+@pytest.mark.every_server
+@pytest.mark.databases("postgres", "mariadb", "mysql")
+def test_nor_does_a_sweep_between_two_scopes(engine: Engine, swept_meanwhile: list[str]) -> None:
+    assert_only_live_ones_are_the_rest(engine, cart(Stored(HOUR, by="id")), swept_meanwhile)
 
 
 @pytest.mark.databases("postgres", "mariadb", "mysql")

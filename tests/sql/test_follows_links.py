@@ -362,6 +362,10 @@ def test_a_link_may_be_set_to_what_the_update_has_set_before(session: Session) -
             numbered = [(ITEMS.c.id, value), (ITEMS.c.cart_id, ITEMS.c.id - 10)]
             session.execute(update(ITEMS).where(ITEMS.c.id == 11).ordered_values(*numbered))
     assert carts(session) == [(10, LIVE), (13, OTHER)]
+    # Not in the order of the table's columns.
+    swapped = [(ITEMS.c.cart_id, ITEMS.c.id - 12), (ITEMS.c.id, ITEMS.c.cart_id + 11)]
+    session.execute(update(ITEMS).where(ITEMS.c.id == 13).ordered_values(*swapped))
+    assert carts(session) == [(10, LIVE), (12, LIVE)]
 
 
 def test_a_link_that_each_update_changes_is_no_link() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, func, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ForeignKey, create_engine, func, insert, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from tests.clocks import age
 from tests.sql.following import EXPIRED, HOUR, Base, Cart, Item, Memo, Note, expire, fill, stored
-from ttl_odm import TTLConfigurationError
-from ttl_odm.sqlalchemy import include_expired
+from ttl_odm import Follows, TTLConfigurationError
+from ttl_odm.sqlalchemy import TTLMixin, include_expired
 from ttl_odm.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -123,6 +125,48 @@ def test_a_raised_default_does_not_bring_back_a_parent_without_all_that_followed
         Cart.__ttl__ = 3_600
     assert sweeper(engine).run_once().outcome == "finished"
     assert stored(engine, *TREE) == [1, 2, 2, 1, 3]
+
+
+class Kinds(DeclarativeBase):
+    pass
+
+
+class Kind(Enum):
+    FULL = "full"
+
+
+class Crate(TTLMixin, Kinds):
+    """Its key isn't stored as Python has it."""
+
+    __tablename__ = "crates"
+    __ttl__ = HOUR
+
+    id: Mapped[Kind] = mapped_column(primary_key=True)
+
+
+class Bottle(Kinds):
+    __tablename__ = "bottles"
+    __ttl__ = Follows("crate_id")
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    crate_id: Mapped[Kind] = mapped_column(ForeignKey("crates.id"), index=True)
+
+
+def test_an_expired_parent_is_found_by_any_key_if_some_followers_are_left(engine: Engine) -> None:
+    Kinds.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Crate(id=Kind.FULL))
+        session.flush()
+        session.add_all(Bottle(id=number, crate_id=Kind.FULL) for number in range(10))
+        session.flush()
+        age(session.connection(), "crates", Kind.FULL.name, 2 * HOUR)
+        session.commit()
+    cut_short = Sweeper(engine, Kinds, lease=False, batch_size=5, on_progress=lambda _: stop())
+    stop = cut_short.stop
+    cut_short.run_once().raise_for_failures()
+    assert stored(engine, "crates", "bottles") == [1, 5]
+    Sweeper(engine, Kinds, lease=False).run_once().raise_for_failures()
+    assert stored(engine, "crates", "bottles") == [0, 0]
 
 
 @pytest.mark.slow

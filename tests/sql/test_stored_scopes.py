@@ -118,6 +118,19 @@ def test_rows_live_by_their_tenants_default(world: World) -> None:
         assert "0 50" not in keys
 
 
+@pytest.mark.databases("mariadb", "mysql")
+def test_a_write_locks_the_defaults_of_its_rows_only(engine: Engine, sent: list[str]) -> None:
+    """What an UPDATE or DELETE looks up is locked, and the shortest default is one of all."""
+    model = World(engine, "number").model
+    sent.clear()
+    with Session(engine) as session:
+        session.scalars(select(model.id)).all()
+        session.execute(update(model).values(ttl=7))
+        session.execute(delete(model))
+    looks = {sql.split(maxsplit=1)[0]: "min(" in sql for sql in sent}
+    assert looks == {"SELECT": True, "UPDATE": False, "DELETE": False}
+
+
 def test_each_expression_goes_by_it(world: World) -> None:
     first, second, third = world.tenants
     world.change(60, second)

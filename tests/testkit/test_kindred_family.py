@@ -9,11 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import QueuePool, create_engine, make_url
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    MetaData,
+    QueuePool,
+    Table,
+    create_engine,
+    make_url,
+)
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.schema import CreateSchema
 
 from ttl_odm.dialects import PostgreSQL, families
+from ttl_odm.sqlalchemy.sweep.due import stored_indexes
 from ttl_odm.sqlalchemy.time import clock
 from ttl_odm.testing import FamilyContract, SQLAlchemyRig
 from ttl_odm.testing.contract import PurgeContract
@@ -74,3 +84,23 @@ class TestPurge(PurgeContract):
 
 def test_it_is_a_family_that_an_entry_point_may_bring() -> None:
     assert families._flaw(Kindred, KINDRED) is None
+
+
+def test_sqlalchemy_is_asked_for_indexes_if_the_family_has_no_query(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the table's own schema."""
+    monkeypatch.setattr(Kindred, "indexes_query", lambda *_: None)
+    tables = [
+        Table("carts", MetaData(schema=schema), Column("_ts", BigInteger(), index=True))
+        for schema in (None, "apart")
+    ]
+    engine = made(backend)
+    with engine.begin() as connection:
+        connection.execute(CreateSchema("apart"))
+        for table in tables:
+            table.create(connection)
+        found = [index.name for table in tables for index in stored_indexes(connection, table)]
+        connection.rollback()
+    engine.dispose()
+    assert found == ["ix_carts__ts", "ix_apart_carts__ts"]

@@ -6,6 +6,21 @@ from typing import Final
 
 EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {
     (
+        "ttl_odm/sqlalchemy/sweep/foreign_keys.py",
+        "dialect = connection.dialect.name",
+        "dialect = None",
+    ): "InnoDB has an index for every foreign key, which the look at the indexes then finds",
+    (
+        "ttl_odm/follows/django/renewals.py",
+        "cutoff = Cutoff(seconds, binding.form, binding.stamp)",
+        "cutoff = Cutoff(seconds, binding.form, None)",
+    ): "Django asks for the field of an expression only where it is selected, not to compare it",
+    (
+        "ttl_odm/follows/django/declaration.py",
+        "named = _relation(following.model, named, following.model._meta.label).related_model",
+        "named = _relation(following.model, named, None).related_model",
+    ): "the argument is for an error, which was raised when the rule was declared",
+    (
         "ttl_odm/sqlalchemy/purge/statements.py",
         "and_(*(column == value for column, value in zip(columns, key, strict=True)))",
         "and_(*(column == value for column, value in zip(columns, key, )))",
