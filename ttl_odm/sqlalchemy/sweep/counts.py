@@ -102,8 +102,8 @@ def _count(connection: Connection, binding: Binding) -> Counted:
     table = binding.table
     is_on = is_ttl_on(connection, binding)
     is_whole = is_on and is_walked(connection, binding)
-    # With a limit, a row may be in two parts. A table that is walked as a whole has no other walk.
-    is_apart = is_on and binding.max_lifetime is None
+    # With a limit, a row may be in two parts.
+    is_apart = is_on and not is_whole and binding.max_lifetime is None
     walk = walk_of(connection, binding) if is_apart else None
     dialect = connection.dialect
     takes_two = dialect.name in MYSQL_FAMILY
